@@ -1,0 +1,1 @@
+"""Ask any VAE any conditional question, by Posterior Matching."""

@@ -1,0 +1,218 @@
+"""A VAE with its partial encoder, and the answers it gives."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
+from postmatch.distributions.stratified import StratifiedMixture
+from postmatch.objectives import match
+from postmatch.partial import PartialEncoder
+from postmatch.vaes.base import VAE, log_likelihood
+
+
+@final
+class MatchedVAE(nn.Module):
+    """A VAE and the partial encoder that was matched to it.
+
+    Args:
+        vae: Any VAE.
+        partial: :math:`q_\\theta(z \\mid x_o)`.
+    """
+
+    def __init__(self, vae: VAE, partial: PartialEncoder) -> None:
+        super().__init__()
+        self.vae, self.partial = vae, partial
+
+    def given(self, x: Tensor, observed: Tensor) -> "Conditional":
+        """Return the distribution of what is hidden, given what is observed.
+
+        Args:
+            x: ``(batch, *features)``; hidden entries may hold anything, NaN included.
+            observed: Which features are seen, bool, of the shape of one ``log_prob`` of the decoder.
+        """
+        check_observed(x, observed)
+        return Conditional(self.vae, self.partial, x, observed)
+
+    def losses(
+        self,
+        x: Tensor,
+        available: Tensor | None,
+        observed: Tensor,
+        *,
+        beta: float | Tensor = 1.0,
+        train_vae: bool = True,
+        train_target: bool = False,
+        num_samples: int = 1,
+    ) -> dict[str, Tensor]:
+        """Return the mean training losses of the two parts, ``vae`` and ``match``.
+
+        Args:
+            x: A batch of rows.
+            available: What the rows really hold; None means everything.
+            observed: What the partial encoder may see; what is not available is hidden anyway.
+            beta: Weight of the VAE's KL term.
+            train_vae: Train the VAE too; otherwise it is frozen and only the match is returned.
+            train_target: Let the match reach the VAE's encoder.
+            num_samples: Draws of z per row in the match.
+        """
+        if available is not None:
+            observed = observed & available
+        approx = self.partial(x, observed)
+        if not train_vae:
+            with torch.no_grad():
+                target = self.vae.encode(x, available)
+            return {"match": match(target, approx, num_samples=num_samples).mean()}
+        target = self.vae.encode(x, available)
+        loss = self.vae.loss(x, available, beta=beta, posterior=target).mean()
+        matched = match(target, approx, train_target=train_target, num_samples=num_samples)
+        return {"vae": loss, "match": matched.mean()}
+
+
+@final
+@dataclass(frozen=True)
+class RatioEstimate:
+    """The paper's estimate of a conditional log-likelihood, with its signs of trouble."""
+
+    value: Tensor
+    effective_sample_size: Tensor
+    """The smaller of the two estimates' effective sample sizes, per row."""
+
+
+@final
+class Conditional:
+    r"""The distribution :math:`p(x_u \mid x_o)` of a batch of partly observed rows."""
+
+    def __init__(self, vae: VAE, partial: PartialEncoder, x: Tensor, observed: Tensor) -> None:
+        self.vae = vae
+        self.x, self.observed = x.masked_fill(~observed, 0.0), observed
+        self.latent: Distribution = partial(x, observed)  # q(z | x_o), the only encoding
+
+    @torch.no_grad()
+    def sample(self, num_samples: int) -> Tensor:
+        """Draw completed rows, ``(samples, batch, *features)``, with observed values as given."""
+        drawn = self.vae.decode(self.latent.sample(torch.Size([num_samples]))).sample()
+        return torch.where(self.observed, self.x, drawn)
+
+    @torch.no_grad()
+    def draws(self, num_samples: int) -> Tensor:
+        """Return the decoder's means for draws of z, ``(samples, batch, *features)``."""
+        means = self.vae.decode(self.latent.sample(torch.Size([num_samples]))).mean
+        return torch.where(self.observed, self.x, means)
+
+    @torch.no_grad()
+    def impute(self, num_samples: int = 64, seed: int = 0) -> Tensor:
+        """Return the best completed rows, ``(batch, *features)``: means, or the most probable levels.
+
+        All rows share one set of quasi-random noise, so neither the order nor the company of rows
+        changes the answer, and few samples do the work of many.
+        """
+        decoded, _ = self._decode_shared(num_samples, seed)
+        return torch.where(self.observed, self.x, self.vae.point(decoded))
+
+    @torch.no_grad()
+    def quantiles(self, levels: Sequence[float], num_samples: int = 256, seed: int = 0) -> Tensor:
+        """Return quantiles of each feature's own conditional, ``(levels, batch, *features)``.
+
+        Rows share their noise, as in :meth:`impute`.
+        """
+        if not all(0.0 <= level <= 1.0 for level in levels):
+            raise ValueError(f"levels must lie in [0, 1], got {list(levels)}")
+        decoded, uniform = self._decode_shared(num_samples, seed)
+        x = decoded.sample() if uniform is None else from_noise(decoded, uniform)
+        at = torch.tensor(list(levels), device=x.device, dtype=x.dtype)
+        return torch.where(self.observed, self.x, torch.quantile(x, at, dim=0))
+
+    @torch.no_grad()
+    def marginals(self, num_samples: int = 64, seed: int = 0) -> Distribution:
+        """Return the decoder's distributions at shared draws of z, ``(samples, batch, ...)``.
+
+        Their average over samples is each feature's own conditional distribution.
+        """
+        return self._decode_shared(num_samples, seed)[0]
+
+    @torch.no_grad()
+    def log_prob(
+        self, x: Tensor, available: Tensor | None = None, num_samples: int = 100
+    ) -> Tensor:
+        r"""Bound :math:`\log p_{\theta\phi}(x_u \mid x_o)` from below, the density of ``sample``.
+
+        .. math:: \log \frac1K \sum_k \frac{p(x_u \mid z_k)\, q_\theta(z_k \mid x_o)}{r(z_k)},
+            \qquad z_k \sim r = \tfrac12 q_\psi(z \mid x) + \tfrac12 q_\theta(z \mid x_o)
+
+        Args:
+            x: Rows whose hidden part is scored, ``(batch, *features)``.
+            available: Which cells of ``x`` are real; hidden cells that are not are left out.
+            num_samples: K, an even number.
+        """
+        hidden = ~self.observed if available is None else ~self.observed & available
+        proposal = StratifiedMixture([self._encode(x, available), self.latent])
+        z = proposal.sample(torch.Size([num_samples]))
+        log_x = log_likelihood(self.vae.decode(z), x, hidden)
+        log_weight = log_x + self.latent.log_prob(z) - proposal.log_prob(z)
+        return log_weight.logsumexp(0) - math.log(num_samples)
+
+    @torch.no_grad()
+    def log_prob_ratio(
+        self, x: Tensor, available: Tensor | None = None, num_samples: int = 100
+    ) -> RatioEstimate:
+        r"""Estimate :math:`\log p_\phi(x) - \log p_\phi(x_o)` as in the paper (appendix B).
+
+        It is no bound: a poor :math:`q_\theta` lowers the second term and so raises the result.
+        """
+        known = self.observed if available is None else self.observed | available
+        whole = self._log_weights(self._encode(x, available), x, known, num_samples)
+        part = self._log_weights(self.latent, x, self.observed, num_samples)
+        value = whole.logsumexp(0) - part.logsumexp(0)
+        return RatioEstimate(value, torch.minimum(effective_size(whole), effective_size(part)))
+
+    def _log_weights(
+        self, proposal: Distribution, x: Tensor, counted: Tensor, num_samples: int
+    ) -> Tensor:
+        """Return importance weights for the evidence of the counted features, ``(samples, batch)``."""
+        z = proposal.sample(torch.Size([num_samples]))
+        log_x = log_likelihood(self.vae.decode(z), x, counted)
+        return log_x + self.vae.prior().log_prob(z) - proposal.log_prob(z)
+
+    def _encode(self, x: Tensor, available: Tensor | None) -> Distribution:
+        if available is None:
+            return self.vae.encode(torch.where(self.observed, self.x, x))
+        known = self.observed | available
+        return self.vae.encode(torch.where(self.observed, self.x, x), known)
+
+    def _decode_shared(self, num_samples: int, seed: int) -> tuple[Distribution, Tensor | None]:
+        """Decode draws of z whose noise all rows share; return noise for the features as well.
+
+        A distribution without ``from_noise`` draws independent noise from torch's global state.
+        """
+        size = noise_size(self.latent)
+        if size is None:
+            return self.vae.decode(self.latent.sample(torch.Size([num_samples]))), None
+        # The first points of one Sobol sequence: asking for more of its axes changes none of them.
+        uniform = quasi_uniform(num_samples, size, seed, self.x.device)
+        decoded = self.vae.decode(from_noise(self.latent, uniform))
+        more = noise_size(decoded)
+        if more is None:
+            return decoded, None
+        return decoded, quasi_uniform(num_samples, size + more, seed, self.x.device)[..., size:]
+
+
+def effective_size(log_weight: Tensor) -> Tensor:
+    r"""Return :math:`(\sum w)^2 / \sum w^2` over the leading axis."""
+    return (2.0 * log_weight.logsumexp(0) - (2.0 * log_weight).logsumexp(0)).exp()
+
+
+def check_observed(x: Tensor, observed: Tensor) -> None:
+    """Raise unless ``observed`` is a mask that fits ``x``."""
+    if observed.dtype != torch.bool:
+        raise ValueError(f"observed must be bool, got {observed.dtype}")
+    if observed.dim() != x.dim() or len(observed) != len(x):
+        raise ValueError(
+            f"observed must have one entry per feature of x, got shapes "
+            f"{tuple(observed.shape)} and {tuple(x.shape)}"
+        )

@@ -1,0 +1,1 @@
+"""What torch.distributions lacks."""

@@ -1,0 +1,116 @@
+"""Autoregressive Gaussian mixtures over a vector."""
+
+import math
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+from torch.nn import functional as F
+
+from postmatch.distributions.noise import (
+    choose_component,
+    from_noise,
+    noise_size,
+    standard_normal,
+)
+from postmatch.nets.made import MaskedResidualNet
+
+_MIN_SCALE = 1e-4
+
+
+@final
+class AutoregressiveMixture(Distribution):
+    r"""A density :math:`\prod_i \sum_k w_{ik} N(z_i; m_{ik}, s_{ik}^2)`, with w, m, s given by :math:`z_{<i}`.
+
+    Args:
+        net: Gives three numbers per component for each entry: logit, mean and raw scale.
+        context: ``(*batch, context_size)``, or None for a single, unconditional distribution.
+        batch_shape: Batch shape when there is no context.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    support = constraints.real_vector
+    has_rsample = False
+
+    def __init__(
+        self,
+        net: MaskedResidualNet,
+        context: Tensor | None = None,
+        batch_shape: torch.Size = torch.Size(),
+    ) -> None:
+        self.net, self.context = net, context
+        batch_shape = batch_shape if context is None else context.shape[:-1]
+        super().__init__(batch_shape, torch.Size([net.size]), validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "AutoregressiveMixture":
+        """Return the same distribution for a larger batch."""
+        batch_shape = torch.Size(batch_shape)
+        context = self.context
+        if context is not None:
+            context = context.expand(*batch_shape, context.shape[-1])
+        return AutoregressiveMixture(self.net, context, batch_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density of each vector, all conditionals in one pass."""
+        logits, mean, scale = split_mixture(self.net(value, self.context))
+        return mixture_log_prob(value, logits, mean, scale).sum(-1)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+        """Draw vectors, ``(*sample_shape, *batch, size)``."""
+        shape = torch.Size(sample_shape) + self.batch_shape + torch.Size([2 * self.net.size])
+        with torch.no_grad():
+            return self.from_noise(torch.rand(shape, device=self.net.first.weight.device))
+
+    def from_noise(self, uniform: Tensor) -> Tensor:
+        """Return draws from two uniforms per entry: one picks the component, one the value."""
+        batch = torch.broadcast_shapes(uniform.shape[:-1], self.batch_shape)
+        uniform = uniform.expand(*batch, -1).reshape(-1, self.net.size, 2)
+        context = self.context
+        if context is not None:
+            context = context.expand(*batch, -1).reshape(-1, context.shape[-1])
+
+        def choose(i: int, out: Tensor) -> Tensor:
+            logits, mean, scale = split_mixture(out)
+            k = choose_component(logits, uniform[:, i, 0])[:, None]
+            noise = standard_normal(uniform[:, i, 1])
+            return mean.gather(-1, k)[:, 0] + scale.gather(-1, k)[:, 0] * noise
+
+        return self.net.generate(math.prod(batch), context, choose).view(*batch, -1)
+
+
+def mixture_net(
+    latent_size: int, num_components: int, width: int, num_blocks: int, context_size: int = 0
+) -> MaskedResidualNet:
+    """Return a masked network for autoregressive mixtures, whose components start out spread."""
+    net = MaskedResidualNet(latent_size, 3 * num_components, width, num_blocks, context_size)
+    with torch.no_grad():
+        bias = net.last.bias.view(latent_size, 3, num_components)
+        bias[:, 0] = 0.0
+        bias[:, 1] = torch.linspace(-1.5, 1.5, num_components)
+        bias[:, 2] = 0.5
+    return net
+
+
+def split_mixture(out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Split the last axis into logits, means and positive scales of the components."""
+    logits, mean, raw = out.chunk(3, dim=-1)
+    return logits, mean, F.softplus(raw) + _MIN_SCALE
+
+
+def mixture_log_prob(z: Tensor, logits: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """Return the log density of each entry under its own Gaussian mixture."""
+    distance = (z[..., None] - mean) / scale
+    log_each = logits - 0.5 * distance.square() - scale.log()
+    normaliser = logits.logsumexp(-1) + 0.5 * math.log(2.0 * math.pi)
+    return log_each.logsumexp(-1) - normaliser
+
+
+@noise_size.register
+def _(distribution: AutoregressiveMixture) -> int | None:
+    return 2 * distribution.net.size
+
+
+@from_noise.register
+def _(distribution: AutoregressiveMixture, uniform: Tensor) -> Tensor:
+    return distribution.from_noise(uniform)

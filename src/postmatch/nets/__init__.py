@@ -1,0 +1,1 @@
+"""Plain networks: tensors in, tensors out, no probability."""

@@ -1,0 +1,41 @@
+"""Residual multilayer perceptrons."""
+
+from typing import final
+
+from torch import Tensor, nn
+
+
+@final
+class ResidualBlock(nn.Module):
+    """Add two linear layers to their input, normalised first."""
+
+    def __init__(self, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner = nn.Linear(width, width)
+        self.outer = nn.Linear(width, width)
+        self.activation = nn.SiLU()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x`` plus its correction, ``(..., width)``."""
+        hidden = self.activation(self.inner(self.norm(x)))
+        correction: Tensor = self.outer(self.dropout(hidden))
+        return x + correction
+
+
+@final
+class ResidualMLP(nn.Module):
+    """A linear layer in, residual blocks, a normalisation and an activation."""
+
+    def __init__(self, in_size: int, width: int, num_blocks: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width = width
+        self.first = nn.Linear(in_size, width)
+        self.blocks = nn.Sequential(*(ResidualBlock(width, dropout) for _ in range(num_blocks)))
+        self.last = nn.Sequential(nn.LayerNorm(width), nn.SiLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features, ``(..., width)``."""
+        features: Tensor = self.last(self.blocks(self.first(x)))
+        return features

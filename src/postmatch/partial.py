@@ -1,0 +1,149 @@
+"""Encoders of partly observed rows, and the heads that turn their features into distributions."""
+
+import abc
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
+from torch.nn import functional as F
+
+from postmatch.distributions.autoregressive import AutoregressiveMixture
+from postmatch.nets.made import MaskedResidualNet
+
+_MIN_SCALE = 1e-4
+
+
+class PartialEncoder(nn.Module, abc.ABC):
+    """An encoder that sees some of the features."""
+
+    @abc.abstractmethod
+    def forward(self, x: Tensor, observed: Tensor) -> Distribution:
+        r"""Return :math:`q_\theta(z \mid x_o)`; hidden entries of ``x`` may hold anything."""
+
+
+@final
+class MaskedEncoder(PartialEncoder):
+    """A network on the visible values and their mask, then a head that returns a distribution.
+
+    Args:
+        net: From ``(batch, 2 * channels, ...)``, values and mask side by side, to features.
+        head: From features to :math:`q(z \\mid x_o)`.
+    """
+
+    def __init__(self, net: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.net, self.head = net, head
+
+    def forward(self, x: Tensor, observed: Tensor) -> Distribution:
+        """Return the head's distribution."""
+        # masked_fill, not x * observed: hidden values may be NaN, and NaN * 0 is NaN.
+        visible = x.masked_fill(~observed, 0.0)
+        features = self.net(torch.cat([visible, observed.to(x.dtype)], dim=1))
+        distribution: Distribution = self.head(features)
+        return distribution
+
+
+@final
+class FeatureEncoder(PartialEncoder):
+    """A network on features that already know what is hidden, then a head.
+
+    Args:
+        features: From ``(x, observed)`` to features, such as those of a table's columns.
+        net: From these features to those that the head reads.
+        head: From features to :math:`q(z \\mid x_o)`.
+    """
+
+    def __init__(self, features: nn.Module, net: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.features, self.net, self.head = features, net, head
+
+    def forward(self, x: Tensor, observed: Tensor) -> Distribution:
+        """Return the head's distribution."""
+        distribution: Distribution = self.head(self.net(self.features(x, observed)))
+        return distribution
+
+
+@final
+class SetEncoder(PartialEncoder):
+    """The sum of one embedding per observed feature, then a network and a head.
+
+    Each feature is embedded from its value and its own learned name; hidden ones add nothing.
+
+    Args:
+        num_features: How many features a row has.
+        embedding_size: Length of names and embeddings.
+        net: From the sum of embeddings to the features that the head reads.
+        head: From features to :math:`q(z \\mid x_o)`.
+    """
+
+    def __init__(
+        self, num_features: int, embedding_size: int, net: nn.Module, head: nn.Module
+    ) -> None:
+        super().__init__()
+        self.names = nn.Parameter(torch.randn(num_features, embedding_size))
+        self.embed = nn.Sequential(
+            nn.Linear(2 * embedding_size + 1, embedding_size),
+            nn.SiLU(),
+            nn.Linear(embedding_size, embedding_size),
+        )
+        self.net, self.head = net, head
+
+    def forward(self, x: Tensor, observed: Tensor) -> Distribution:
+        """Return the head's distribution."""
+        value = x.masked_fill(~observed, 0.0).flatten(1).unsqueeze(-1)  # (batch, features, 1)
+        names = self.names.expand(len(x), -1, -1)
+        each = self.embed(torch.cat([value, value * names, names], dim=-1))
+        hidden = ~observed.flatten(1).unsqueeze(-1)
+        total = each.masked_fill(hidden, 0.0).sum(1)
+        distribution: Distribution = self.head(self.net(total))
+        return distribution
+
+
+@final
+class DiagonalHead(nn.Module):
+    """Features to a Gaussian with independent entries."""
+
+    def __init__(self, in_size: int, latent_size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_size, 2 * latent_size)
+
+    def forward(self, features: Tensor) -> Distribution:
+        """Return the Gaussian, batch shape ``(batch,)``."""
+        mean, raw = self.linear(features).chunk(2, dim=-1)
+        return Independent(Normal(mean, F.softplus(raw) + _MIN_SCALE, validate_args=False), 1)
+
+
+@final
+class FullGaussianHead(nn.Module):
+    """Features to a Gaussian with a full covariance, by its Cholesky factor."""
+
+    def __init__(self, in_size: int, latent_size: int) -> None:
+        super().__init__()
+        self.latent_size = latent_size
+        self.linear = nn.Linear(in_size, latent_size + latent_size * (latent_size + 1) // 2)
+
+    def forward(self, features: Tensor) -> Distribution:
+        """Return the Gaussian, batch shape ``(batch,)``."""
+        mean, entries = self.linear(features).tensor_split([self.latent_size], dim=-1)
+        row, column = torch.tril_indices(
+            self.latent_size, self.latent_size, device=entries.device
+        ).unbind()
+        lower = entries.new_zeros(*entries.shape[:-1], self.latent_size, self.latent_size)
+        lower[..., row, column] = entries
+        diagonal = F.softplus(lower.diagonal(dim1=-2, dim2=-1)) + _MIN_SCALE
+        lower = lower.tril(-1) + torch.diag_embed(diagonal)
+        return MultivariateNormal(mean, scale_tril=lower, validate_args=False)
+
+
+@final
+class AutoregressiveHead(nn.Module):
+    """Features to an autoregressive Gaussian mixture, all conditionals in one pass."""
+
+    def __init__(self, net: MaskedResidualNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, features: Tensor) -> Distribution:
+        """Return the mixture, batch shape ``(batch,)``."""
+        return AutoregressiveMixture(self.net, features)

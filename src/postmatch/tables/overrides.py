@@ -1,0 +1,56 @@
+"""What the user says of a column, which detection cannot know."""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from postmatch.tables.cells import Cells
+from postmatch.tables.detection import Found, ignored, levels_column, number_column
+
+
+def overrides(names: Sequence[str], groups: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Return what was asked for each column named, or raise ValueError."""
+    asked: dict[str, str] = {}
+    for group, members in groups.items():
+        if isinstance(members, str):
+            raise TypeError(f"{group} must be a collection of names, got the text {members!r}")
+        for name in map(str, members):
+            if name not in names:
+                raise ValueError(f"{group}: {unknown_name(name, names)}")
+            if name in asked:
+                raise ValueError(f"column {name!r} cannot be both {asked[name]} and {group}")
+            asked[name] = group
+    return asked
+
+
+def as_asked(name: str, cells: Cells, choice: str, order: Sequence[str]) -> Found:
+    """Return the column as the user wants it read."""
+    if choice == "ignore":
+        return ignored(name)
+    if cells.missing.all() and not order:
+        return ignored(name, "has no value at all")
+    if choice == "numeric":
+        if cells.source == "date" or np.isfinite(cells.dates()).any():
+            return number_column(name, cells, date=True)
+        comma = np.isfinite(cells.numbers()).sum() < np.isfinite(cells.numbers(comma=True)).sum()
+        column, note = number_column(name, cells, comma=bool(comma))
+        if column.kind == "ignored":
+            example = cells.examples(~cells.missing)[0]
+            raise ValueError(f"column {name!r} cannot be numeric: it holds {example!r}")
+        return column, note
+    if cells.source == "other":
+        raise ValueError(f"column {name!r} cannot be {choice}: its type is not text or numbers")
+    levels = [str(level).strip() for level in order]
+    if len(set(levels)) < len(levels):
+        raise ValueError(f"ordered: the levels of {name!r} must differ, got {', '.join(levels)}")
+    return levels_column(name, cells, ordered=choice == "ordered", order=levels)
+
+
+def unknown_name(name: str, names: Sequence[str]) -> str:
+    """Return the message about a name that no column has, with those that come close."""
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else (
+        f"the table has {', '.join(map(repr, names[:10]))}{', ...' if len(names) > 10 else ''}"
+    )  # fmt: skip
+    return f"no column is named {name!r}; {hint}"

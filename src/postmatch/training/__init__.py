@@ -1,0 +1,1 @@
+"""The only training loop, its schedules and its losses."""

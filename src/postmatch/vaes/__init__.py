@@ -1,0 +1,1 @@
+"""One VAE, one file; the contract is in base."""

@@ -1,0 +1,80 @@
+"""The contract that every VAE fulfils."""
+
+import abc
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from postmatch.objectives import elbo
+
+Latent = Any  # a vector, a grid of codes, a tuple of levels: nobody but its VAE looks inside
+
+
+class VAE(nn.Module, abc.ABC):
+    r"""A latent variable model :math:`p(x) = \int p_\phi(x \mid z)\, p(z)\, dz` with an encoder."""
+
+    @abc.abstractmethod
+    def prior(self) -> Distribution:
+        r"""Return :math:`p(z)`."""
+
+    @abc.abstractmethod
+    def encode(self, x: Tensor, available: Tensor | None = None) -> Distribution:
+        r"""Return :math:`q_\psi(z \mid x)`, given what is available of x, with batch shape ``(batch,)``.
+
+        Raises:
+            ValueError: If the model needs complete rows and ``available`` has holes.
+        """
+
+    @abc.abstractmethod
+    def decode(self, z: Latent) -> Distribution:
+        r"""Return :math:`p_\phi(x \mid z)`, whose ``log_prob`` has one value per feature, like ``observed``."""
+
+    def point(self, decoded: Distribution) -> Tensor:
+        """Return the best single value of each feature, averaged over the leading axis of samples."""
+        return decoded.mean.mean(0)
+
+    def loss(
+        self,
+        x: Tensor,
+        available: Tensor | None = None,
+        *,
+        beta: float | Tensor = 1.0,
+        posterior: Distribution | None = None,
+    ) -> Tensor:
+        r"""Return this model's own training loss of each row: by default the negative ELBO.
+
+        Args:
+            x: A batch of rows; entries that are not available may hold anything.
+            available: What the rows really hold, like ``observed``; None means everything.
+            beta: Weight of the KL term.
+            posterior: ``self.encode(x, available)``, if the caller has it already.
+        """
+        posterior = self.encode(x, available) if posterior is None else posterior
+        z = posterior.rsample()
+        log_x = log_likelihood(self.decode(z), x, available)
+        return -elbo(log_x, z, posterior, self.prior(), beta=beta)
+
+
+def log_likelihood(decoded: Distribution, x: Tensor, counted: Tensor | None = None) -> Tensor:
+    r"""Return :math:`\sum_i \log p(x_i \mid z)` over the counted features, ``(..., batch)``.
+
+    Args:
+        decoded: :math:`p(x \mid z)` with one value per feature; samples lead.
+        x: ``(batch, *features)``; entries that do not count may hold anything.
+        counted: Which features count, bool; None means all.
+    """
+    if counted is None:
+        log_each = decoded.log_prob(x)
+    else:
+        visible = x.masked_fill(~counted, 0.0)
+        log_each = decoded.log_prob(visible).masked_fill(~counted, 0.0)
+    leading = log_each.dim() - x.dim()
+    return log_each.flatten(leading + 1).sum(-1)
+
+
+def require_complete(available: Tensor | None) -> None:
+    """Raise for rows with holes, on behalf of a VAE whose encoder cannot take them."""
+    if available is not None and not bool(torch.all(available)):
+        raise ValueError("available must be all True: this VAE's encoder needs complete rows")
