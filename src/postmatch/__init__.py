@@ -1,1 +1,73 @@
 """Ask any VAE any conditional question, by Posterior Matching."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from postmatch.answers import Prediction
+    from postmatch.conditioning import Conditional, MatchedVAE
+    from postmatch.estimators import PosteriorMatchingImputer
+    from postmatch.models import TableModel, fit_table
+    from postmatch.objectives import elbo, match, match_kl
+    from postmatch.partial import PartialEncoder
+    from postmatch.pooling import Pooled, pool
+    from postmatch.randomness import seeded
+    from postmatch.saving import load, save
+    from postmatch.tables import Table
+    from postmatch.tabular import TableModelConfig
+    from postmatch.vaes.base import VAE
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "VAE",
+    "Conditional",
+    "MatchedVAE",
+    "PartialEncoder",
+    "Pooled",
+    "PosteriorMatchingImputer",
+    "Prediction",
+    "Table",
+    "TableModel",
+    "TableModelConfig",
+    "elbo",
+    "fit_table",
+    "load",
+    "match",
+    "match_kl",
+    "pool",
+    "save",
+    "seeded",
+]
+
+_MODULES = {
+    "VAE": "vaes.base",
+    "Conditional": "conditioning",
+    "MatchedVAE": "conditioning",
+    "PartialEncoder": "partial",
+    "Pooled": "pooling",
+    "PosteriorMatchingImputer": "estimators",
+    "Prediction": "answers",
+    "Table": "tables",
+    "TableModel": "models",
+    "TableModelConfig": "tabular",
+    "elbo": "objectives",
+    "fit_table": "models",
+    "load": "saving",
+    "match": "objectives",
+    "match_kl": "objectives",
+    "pool": "pooling",
+    "save": "saving",
+    "seeded": "randomness",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: torch takes seconds to load."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """A VAE with its partial encoder, and the answers it gives."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -13,16 +13,17 @@ from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
 from postmatch.distributions.stratified import StratifiedMixture
 from postmatch.objectives import match
 from postmatch.partial import PartialEncoder
+from postmatch.randomness import seeded
 from postmatch.vaes.base import VAE, log_likelihood
 
 
 @final
 class MatchedVAE(nn.Module):
-    """A VAE and the partial encoder that was matched to it.
+    r"""A VAE and the partial encoder that was matched to it.
 
     Args:
         vae: Any VAE.
-        partial: :math:`q_\\theta(z \\mid x_o)`.
+        partial: :math:`q_\theta(z \mid x_o)`.
     """
 
     def __init__(self, vae: VAE, partial: PartialEncoder) -> None:
@@ -34,7 +35,7 @@ class MatchedVAE(nn.Module):
 
         Args:
             x: ``(batch, *features)``; hidden entries may hold anything, NaN included.
-            observed: Which features are seen, bool, of the shape of one ``log_prob`` of the decoder.
+            observed: Which features are seen, bool, of the shape of the decoder's ``log_prob``.
         """
         check_observed(x, observed)
         return Conditional(self.vae, self.partial, x, observed)
@@ -100,19 +101,30 @@ class Conditional:
         return torch.where(self.observed, self.x, drawn)
 
     @torch.no_grad()
+    def sample_from(self, noise: Callable[[int], Tensor]) -> Tensor:
+        """Draw completed rows as :meth:`sample` does, from the caller's own noise.
+
+        Args:
+            noise: From how many uniforms a draw needs to fresh ones, ``(samples, batch, number)``;
+                asked first for z, then for the features.
+        """
+        drawn = self.vae.decode(_from_fresh(self.latent, noise))
+        return torch.where(self.observed, self.x, _from_fresh(drawn, noise))
+
+    @torch.no_grad()
     def draws(self, num_samples: int) -> Tensor:
         """Return the decoder's means for draws of z, ``(samples, batch, *features)``."""
         means = self.vae.decode(self.latent.sample(torch.Size([num_samples]))).mean
         return torch.where(self.observed, self.x, means)
 
     @torch.no_grad()
-    def impute(self, num_samples: int = 64, seed: int = 0) -> Tensor:
-        """Return the best completed rows, ``(batch, *features)``: means, or the most probable levels.
+    def impute(self, num_samples: int = 32, seed: int = 0) -> Tensor:
+        """Return the best completed rows, ``(batch, *features)``: means, or most probable levels.
 
         All rows share one set of quasi-random noise, so neither the order nor the company of rows
         changes the answer, and few samples do the work of many.
         """
-        decoded, _ = self._decode_shared(num_samples, seed)
+        decoded = self.marginals(num_samples, seed)
         return torch.where(self.observed, self.x, self.vae.point(decoded))
 
     @torch.no_grad()
@@ -124,12 +136,16 @@ class Conditional:
         if not all(0.0 <= level <= 1.0 for level in levels):
             raise ValueError(f"levels must lie in [0, 1], got {list(levels)}")
         decoded, uniform = self._decode_shared(num_samples, seed)
-        x = decoded.sample() if uniform is None else from_noise(decoded, uniform)
+        if uniform is None:
+            with seeded(seed + 1):  # not the noise that z has got
+                x = decoded.sample()
+        else:
+            x = from_noise(decoded, uniform)
         at = torch.tensor(list(levels), device=x.device, dtype=x.dtype)
         return torch.where(self.observed, self.x, torch.quantile(x, at, dim=0))
 
     @torch.no_grad()
-    def marginals(self, num_samples: int = 64, seed: int = 0) -> Distribution:
+    def marginals(self, num_samples: int = 32, seed: int = 0) -> Distribution:
         """Return the decoder's distributions at shared draws of z, ``(samples, batch, ...)``.
 
         Their average over samples is each feature's own conditional distribution.
@@ -138,7 +154,11 @@ class Conditional:
 
     @torch.no_grad()
     def log_prob(
-        self, x: Tensor, available: Tensor | None = None, num_samples: int = 100
+        self,
+        x: Tensor,
+        available: Tensor | None = None,
+        num_samples: int = 100,
+        seed: int | None = None,
     ) -> Tensor:
         r"""Bound :math:`\log p_{\theta\phi}(x_u \mid x_o)` from below, the density of ``sample``.
 
@@ -149,10 +169,19 @@ class Conditional:
             x: Rows whose hidden part is scored, ``(batch, *features)``.
             available: Which cells of ``x`` are real; hidden cells that are not are left out.
             num_samples: K, an even number.
+            seed: Of noise that all rows share, as in :meth:`impute`; None for independent draws.
         """
         hidden = ~self.observed if available is None else ~self.observed & available
         proposal = StratifiedMixture([self._encode(x, available), self.latent])
-        z = proposal.sample(torch.Size([num_samples]))
+        size = noise_size(proposal)
+        if seed is None:
+            z = proposal.sample(torch.Size([num_samples]))
+        elif size is None:
+            with seeded(seed):
+                z = proposal.sample(torch.Size([num_samples]))
+        else:
+            noise = quasi_uniform(num_samples, size, seed, x.device)
+            z = from_noise(proposal, noise.to(x.dtype))
         log_x = log_likelihood(self.vae.decode(z), x, hidden)
         log_weight = log_x + self.latent.log_prob(z) - proposal.log_prob(z)
         return log_weight.logsumexp(0) - math.log(num_samples)
@@ -165,7 +194,9 @@ class Conditional:
 
         It is no bound: a poor :math:`q_\theta` lowers the second term and so raises the result.
         """
-        known = self.observed if available is None else self.observed | available
+        everything = torch.ones_like(self.observed)
+        known = everything if available is None else self.observed | available
+        x = torch.where(self.observed, self.x, x)
         whole = self._log_weights(self._encode(x, available), x, known, num_samples)
         part = self._log_weights(self.latent, x, self.observed, num_samples)
         value = whole.logsumexp(0) - part.logsumexp(0)
@@ -174,7 +205,7 @@ class Conditional:
     def _log_weights(
         self, proposal: Distribution, x: Tensor, counted: Tensor, num_samples: int
     ) -> Tensor:
-        """Return importance weights for the evidence of the counted features, ``(samples, batch)``."""
+        """Return weights for the evidence of the counted features, ``(samples, batch)``."""
         z = proposal.sample(torch.Size([num_samples]))
         log_x = log_likelihood(self.vae.decode(z), x, counted)
         return log_x + self.vae.prior().log_prob(z) - proposal.log_prob(z)
@@ -188,18 +219,28 @@ class Conditional:
     def _decode_shared(self, num_samples: int, seed: int) -> tuple[Distribution, Tensor | None]:
         """Decode draws of z whose noise all rows share; return noise for the features as well.
 
-        A distribution without ``from_noise`` draws independent noise from torch's global state.
+        A distribution without ``from_noise`` draws independent noise from torch's global state,
+        seeded for that moment; with one, nothing global is touched and threads may ask at once.
         """
         size = noise_size(self.latent)
         if size is None:
-            return self.vae.decode(self.latent.sample(torch.Size([num_samples]))), None
-        # The first points of one Sobol sequence: asking for more of its axes changes none of them.
+            with seeded(seed):
+                z = self.latent.sample(torch.Size([num_samples]))
+            return self.vae.decode(z), None
+        # Asking for more axes of the same noise changes none of the first ones.
         uniform = quasi_uniform(num_samples, size, seed, self.x.device)
         decoded = self.vae.decode(from_noise(self.latent, uniform))
         more = noise_size(decoded)
         if more is None:
             return decoded, None
         return decoded, quasi_uniform(num_samples, size + more, seed, self.x.device)[..., size:]
+
+
+def _from_fresh(distribution: Distribution, noise: Callable[[int], Tensor]) -> Tensor:
+    size = noise_size(distribution)
+    if size is None:
+        raise TypeError(f"{type(distribution).__name__} has no from_noise; register one for it")
+    return from_noise(distribution, noise(size))
 
 
 def effective_size(log_weight: Tensor) -> Tensor:
@@ -211,7 +252,9 @@ def check_observed(x: Tensor, observed: Tensor) -> None:
     """Raise unless ``observed`` is a mask that fits ``x``."""
     if observed.dtype != torch.bool:
         raise ValueError(f"observed must be bool, got {observed.dtype}")
-    if observed.dim() != x.dim() or len(observed) != len(x):
+    # A pixel is one feature, whatever its channels.
+    pixels = x.dim() > 2 and observed.shape == (len(x), 1, *x.shape[2:])
+    if observed.shape != x.shape and not pixels:
         raise ValueError(
             f"observed must have one entry per feature of x, got shapes "
             f"{tuple(observed.shape)} and {tuple(x.shape)}"

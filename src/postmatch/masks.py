@@ -10,13 +10,15 @@ from typing import final
 import torch
 from torch import Tensor
 
+_ROUNDING = 1e-6
+
 
 class MaskDistribution(abc.ABC):
     """A distribution over sets of observed features; rows are independent."""
 
     @abc.abstractmethod
     def sample(self, shape: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Return a bool tensor of this shape on the generator's device; the first axis counts rows."""
+        """Return a bool tensor of this shape, on the generator's device; rows come first."""
 
 
 @final
@@ -52,7 +54,9 @@ class UniformCount(MaskDistribution):
         """Return rows whose numbers of observed features are uniform."""
         device = generator.device
         batch, features = shape[0], math.prod(shape[1:])
-        fewest, most = math.ceil(self.low * features), math.floor(self.high * features)
+        # A fraction such as 0.07 of 100 is 7, though its product comes out a little above.
+        fewest = math.ceil(self.low * features - _ROUNDING)
+        most = math.floor(self.high * features + _ROUNDING)
         if fewest > most:
             raise ValueError(
                 f"no count of {features} features lies between {self.low} and {self.high} of them"

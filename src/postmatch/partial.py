@@ -24,11 +24,12 @@ class PartialEncoder(nn.Module, abc.ABC):
 
 @final
 class MaskedEncoder(PartialEncoder):
-    """A network on the visible values and their mask, then a head that returns a distribution.
+    r"""A network on the visible values and their mask, then a head that returns a distribution.
 
     Args:
-        net: From ``(batch, 2 * channels, ...)``, values and mask side by side, to features.
-        head: From features to :math:`q(z \\mid x_o)`.
+        net: From values and mask side by side along the first axis of features, to what the head
+            reads: ``(batch, 2 * columns)`` of a table, ``(batch, channels + 1, ...)`` of an image.
+        head: From features to :math:`q(z \mid x_o)`.
     """
 
     def __init__(self, net: nn.Module, head: nn.Module) -> None:
@@ -46,12 +47,12 @@ class MaskedEncoder(PartialEncoder):
 
 @final
 class FeatureEncoder(PartialEncoder):
-    """A network on features that already know what is hidden, then a head.
+    r"""A network on features that already know what is hidden, then a head.
 
     Args:
         features: From ``(x, observed)`` to features, such as those of a table's columns.
         net: From these features to those that the head reads.
-        head: From features to :math:`q(z \\mid x_o)`.
+        head: From features to :math:`q(z \mid x_o)`.
     """
 
     def __init__(self, features: nn.Module, net: nn.Module, head: nn.Module) -> None:
@@ -66,7 +67,7 @@ class FeatureEncoder(PartialEncoder):
 
 @final
 class SetEncoder(PartialEncoder):
-    """The sum of one embedding per observed feature, then a network and a head.
+    r"""The sum of one embedding per observed feature, then a network and a head.
 
     Each feature is embedded from its value and its own learned name; hidden ones add nothing.
 
@@ -74,7 +75,7 @@ class SetEncoder(PartialEncoder):
         num_features: How many features a row has.
         embedding_size: Length of names and embeddings.
         net: From the sum of embeddings to the features that the head reads.
-        head: From features to :math:`q(z \\mid x_o)`.
+        head: From features to :math:`q(z \mid x_o)`.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The default model of a table: its sizes, its parts and its training."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import final
 
 import torch
@@ -15,59 +15,120 @@ from postmatch.nets.columns import ColumnFeatures
 from postmatch.nets.mlp import ResidualMLP
 from postmatch.partial import AutoregressiveHead, DiagonalHead, FeatureEncoder
 from postmatch.training.engine import Plan, Progress, Report, train
+from postmatch.vaes.ensemble import EnsembleEncoder, TableEnsemble
 from postmatch.vaes.table import TableVAE
+
+JUDGED_ROWS = 768
 
 
 @final
 @dataclass(frozen=True)
 class TableModelConfig:
-    """Sizes of a table's model."""
+    """Sizes of a table's model.
+
+    Args:
+        latent_size: Length of z.
+        width: Hidden units of encoders and decoder.
+        num_blocks: Their residual blocks.
+        prior_width: Hidden units of the prior's masked network.
+        head_width: Hidden units of the masked network of q(z given what is observed).
+        mask_blocks: Residual blocks of the two masked networks.
+        latent_components: Mixture components of each entry of z.
+        column_components: Mixture components of each number.
+        num_members: Models trained independently and asked together.
+    """
 
     latent_size: int = 16
-    width: int = 256
+    width: int = 128
     num_blocks: int = 2
-    prior_width: int = 128
-    prior_blocks: int = 2
-    head_width: int = 192
-    head_blocks: int = 2
+    prior_width: int = 96
+    head_width: int = 128
+    mask_blocks: int = 2
     latent_components: int = 6
     column_components: int = 5
-    dropout: float = 0.0
+    num_members: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name} must be a positive whole number, got {value!r}")
 
 
 def table_model(specs: Sequence[ColumnSpec], config: TableModelConfig) -> MatchedVAE:
     """Return an untrained model for columns of these types."""
+    pairs = [_member(specs, config) for _ in range(config.num_members)]
+    if len(pairs) == 1:
+        return MatchedVAE(*pairs[0])
+    vaes, partials = zip(*pairs, strict=True)
+    return MatchedVAE(TableEnsemble(vaes), EnsembleEncoder(partials))
+
+
+def _member(
+    specs: Sequence[ColumnSpec], config: TableModelConfig
+) -> tuple[TableVAE, FeatureEncoder]:
     c = config
     features = ColumnFeatures(specs)
 
     def body() -> ResidualMLP:
-        return ResidualMLP(features.num_features, c.width, c.num_blocks, c.dropout)
+        return ResidualMLP(features.num_features, c.width, c.num_blocks)
 
     vae = TableVAE(
         specs,
         encoder=FeatureEncoder(features, body(), DiagonalHead(c.width, c.latent_size)),
-        prior_net=mixture_net(c.latent_size, c.latent_components, c.prior_width, c.prior_blocks),
-        decoder=ResidualMLP(c.latent_size, c.width, c.num_blocks, c.dropout),
+        prior_net=mixture_net(c.latent_size, c.latent_components, c.prior_width, c.mask_blocks),
+        decoder=ResidualMLP(c.latent_size, c.width, c.num_blocks),
         decoder_size=c.width,
         num_components=c.column_components,
     )
-    head = AutoregressiveHead(
-        mixture_net(c.latent_size, c.latent_components, c.head_width, c.head_blocks, c.width)
-    )
-    return MatchedVAE(vae, FeatureEncoder(ColumnFeatures(specs), body(), head))
+    net = mixture_net(c.latent_size, c.latent_components, c.head_width, c.mask_blocks, c.width)
+    return vae, FeatureEncoder(features, body(), AutoregressiveHead(net))
 
 
 @final
 @dataclass(frozen=True)
 class FitOptions:
-    """How a table's model is trained."""
+    """What a table's model is trained on.
 
-    batch_size: int = 512
+    Args:
+        batch_size: Rows per step.
+        held_out: The part of the cells kept back to judge the model by.
+        beta_warmup: The part of training over which the weight of the KL term rises to 1.
+        pattern_weight: How often the partial encoder sees the holes of another row of the table
+            rather than a random number of random cells.
+    """
+
+    batch_size: int = 256
     held_out: float = 0.1
     beta_warmup: float = 0.2
-    train_target: bool = False
     pattern_weight: float = 0.3
-    num_samples: int = 1
+
+
+def plan_for(
+    specs: Sequence[ColumnSpec], rows: int, *, quick: bool = False
+) -> tuple[TableModelConfig, Plan, FitOptions]:
+    """Return sizes and a plan of training for a table of so many rows.
+
+    Few rows are soon learned by heart, so several models share the work and stop early; with many
+    rows, steps are what counts. Chosen on tables that no benchmark of ours uses.
+    """
+    columns = len(specs)
+    config = TableModelConfig(
+        latent_size=min(32 if columns > 40 else 16, columns + 6),
+        width=128 if columns <= 60 else 256,
+        num_members=1 if quick or rows > 2_500 else (3 if rows > 800 else 4),
+    )
+    steps = min(8_000, max(1_000, 3 * rows))
+    plan = Plan(
+        steps=min(1_500, steps) if quick else steps,
+        learning_rate=3e-3,
+        weight_decay=0.1,
+        validate_every=max(50, steps // 40),
+        patience=12,
+        patience_after=0.35,
+        max_seconds=20.0 if quick else 0.0,
+    )
+    return config, plan, FitOptions()
 
 
 def fit_matched(
@@ -80,30 +141,50 @@ def fit_matched(
     seed: int = 0,
     show: Callable[[Progress], None] | None = None,
 ) -> Report:
-    """Train both parts on rows with holes, stopping where held-out cells are predicted best."""
+    """Train a table's model on rows with holes; of several members, one after the other."""
+    members = members_of(model)
+    each = replace(plan, max_seconds=plan.max_seconds / len(members))
+    reports: list[Report] = []
+    for i, member in enumerate(members):
+        shown = None if show is None else _share(show, i, len(members))
+        reports.append(_fit_member(member, x, available, each, options, seed + i, shown))
+    return _together(reports)
+
+
+def members_of(model: MatchedVAE) -> list[MatchedVAE]:
+    """Return the members of an ensemble; a model that is none is its own only member."""
+    if isinstance(model.vae, TableEnsemble) and isinstance(model.partial, EnsembleEncoder):
+        pairs = zip(model.vae.tables, model.partial.encoders, strict=True)
+        return [MatchedVAE(vae, partial) for vae, partial in pairs]
+    return [model]
+
+
+def _fit_member(
+    model: MatchedVAE,
+    x: Tensor,
+    available: Tensor,
+    plan: Plan,
+    options: FitOptions,
+    seed: int,
+    show: Callable[[Progress], None] | None,
+) -> Report:
+    """Train both parts, and keep the weights under which held-out cells are predicted best."""
     generator = torch.Generator(x.device).manual_seed(seed)
-    held_out = available & (
-        torch.rand(x.shape, generator=generator, device=x.device) < options.held_out
-    )
+    held_out = held_out_cells(available, options, generator)
     kept = available & ~held_out
-    masks = Mixture(
-        (UniformCount(), Pattern(kept)), (1.0 - options.pattern_weight, options.pattern_weight)
-    )
+    weight = options.pattern_weight
+    masks = Mixture((UniformCount(), Pattern(kept)), (1.0 - weight, weight))
     batch_size = min(options.batch_size, len(x))
-    judged = _judged_rows(held_out, 2048)
 
     def loss(fraction: float) -> dict[str, Tensor]:
         rows = torch.randint(len(x), (batch_size,), generator=generator, device=x.device)
-        here, held = x[rows], kept[rows]
-        observed = masks.sample(held.shape, generator)
-        return model.losses(
-            here,
-            held,
-            observed,
-            beta=min(1.0, fraction / options.beta_warmup) if options.beta_warmup else 1.0,
-            train_target=options.train_target,
-            num_samples=options.num_samples,
-        )
+        seen = kept[rows]
+        observed = masks.sample(seen.shape, generator)
+        return model.losses(x[rows], seen, observed, beta=_beta(fraction, options))
+
+    judged = held_out.any(1).nonzero().squeeze(1)[:JUDGED_ROWS]
+    if len(judged) == 0:  # too few cells to keep any back
+        return train(model, loss, plan, show=show)
 
     def validate() -> float:
         return held_out_loss(model, x[judged], kept[judged], held_out[judged])
@@ -111,14 +192,36 @@ def fit_matched(
     return train(model, loss, plan, validate=validate, show=show)
 
 
+def held_out_cells(available: Tensor, options: FitOptions, generator: torch.Generator) -> Tensor:
+    """Return which cells a member never learns from; its generator is fresh and of its own seed."""
+    uniform = torch.rand(available.shape, generator=generator, device=available.device)
+    return available & (uniform < options.held_out)
+
+
+def _beta(fraction: float, options: FitOptions) -> float:
+    return min(1.0, fraction / options.beta_warmup) if options.beta_warmup else 1.0
+
+
+def _share(show: Callable[[Progress], None], done: int, members: int) -> Callable[[Progress], None]:
+    return lambda p: show(replace(p, fraction=(done + p.fraction) / members))
+
+
+def _together(reports: Sequence[Report]) -> Report:
+    """Return what several runs did together."""
+    return Report(
+        steps=sum(r.steps for r in reports),
+        seconds=sum(r.seconds for r in reports),
+        stopped_by=reports[-1].stopped_by,
+        best_step=sum(r.best_step for r in reports),
+        best_validation=sum(r.best_validation for r in reports) / len(reports),
+        skipped=sum(r.skipped for r in reports),
+        history=[entry for r in reports for entry in r.history],
+    )
+
+
 def held_out_loss(model: MatchedVAE, x: Tensor, seen: Tensor, held_out: Tensor) -> float:
-    r"""Return the mean of :math:`-\log p_{\theta\phi}(x_i \mid x_o)` over held-out cells i, one by one."""
-    decoded = model.given(x, seen).marginals(num_samples=32)
+    r"""Return the mean of :math:`-\log p_{\theta\phi}(x_i \mid x_o)` over held-out cells i."""
+    decoded = model.given(x, seen).marginals(num_samples=16)
     log_each = decoded.log_prob(x.masked_fill(~held_out, 0.0))  # (samples, batch, columns)
     log_cell = log_each.logsumexp(0) - torch.tensor(float(len(log_each))).log()
     return float(-log_cell[held_out].mean())
-
-
-def _judged_rows(held_out: Tensor, most: int) -> Tensor:
-    rows = held_out.any(1).nonzero().squeeze(1)
-    return rows[:most]

@@ -1,6 +1,7 @@
 """Autoregressive Gaussian mixtures over a vector."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import torch
@@ -21,7 +22,9 @@ _MIN_SCALE = 1e-4
 
 @final
 class AutoregressiveMixture(Distribution):
-    r"""A density :math:`\prod_i \sum_k w_{ik} N(z_i; m_{ik}, s_{ik}^2)`, with w, m, s given by :math:`z_{<i}`.
+    r"""Vectors whose entries are Gaussian mixtures given the entries before them.
+
+    .. math:: p(z) = \prod_i \sum_k w_{ik} N(z_i; m_{ik}, s_{ik}^2), \qquad w, m, s = f(z_{<i})
 
     Args:
         net: Gives three numbers per component for each entry: logit, mean and raw scale.
@@ -37,11 +40,11 @@ class AutoregressiveMixture(Distribution):
         self,
         net: MaskedResidualNet,
         context: Tensor | None = None,
-        batch_shape: torch.Size = torch.Size(),
+        batch_shape: Sequence[int] = (),
     ) -> None:
         self.net, self.context = net, context
-        batch_shape = batch_shape if context is None else context.shape[:-1]
-        super().__init__(batch_shape, torch.Size([net.size]), validate_args=False)
+        shape = torch.Size(batch_shape) if context is None else context.shape[:-1]
+        super().__init__(shape, torch.Size([net.size]), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "AutoregressiveMixture":
         """Return the same distribution for a larger batch."""
@@ -53,10 +56,10 @@ class AutoregressiveMixture(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density of each vector, all conditionals in one pass."""
-        logits, mean, scale = split_mixture(self.net(value, self.context))
+        logits, mean, scale = split_mixture(self.net(value, self.context), dim=-2)
         return mixture_log_prob(value, logits, mean, scale).sum(-1)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw vectors, ``(*sample_shape, *batch, size)``."""
         shape = torch.Size(sample_shape) + self.batch_shape + torch.Size([2 * self.net.size])
         with torch.no_grad():
@@ -64,19 +67,18 @@ class AutoregressiveMixture(Distribution):
 
     def from_noise(self, uniform: Tensor) -> Tensor:
         """Return draws from two uniforms per entry: one picks the component, one the value."""
-        batch = torch.broadcast_shapes(uniform.shape[:-1], self.batch_shape)
-        uniform = uniform.expand(*batch, -1).reshape(-1, self.net.size, 2)
-        context = self.context
-        if context is not None:
-            context = context.expand(*batch, -1).reshape(-1, context.shape[-1])
+        batch: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
+            uniform.shape[:-1], self.batch_shape
+        )
+        uniform = torch.unflatten(uniform, -1, (self.net.size, 2))
 
         def choose(i: int, out: Tensor) -> Tensor:
-            logits, mean, scale = split_mixture(out)
-            k = choose_component(logits, uniform[:, i, 0])[:, None]
-            noise = standard_normal(uniform[:, i, 1])
-            return mean.gather(-1, k)[:, 0] + scale.gather(-1, k)[:, 0] * noise
+            logits, mean, scale = split_mixture(out, dim=0)
+            k = choose_component(logits, uniform[..., i, 0], dim=0).unsqueeze(0)
+            noise = standard_normal(uniform[..., i, 1])
+            return mean.gather(0, k)[0] + scale.gather(0, k)[0] * noise
 
-        return self.net.generate(math.prod(batch), context, choose).view(*batch, -1)
+        return self.net.generate(batch, self.context, choose)
 
 
 def mixture_net(
@@ -85,25 +87,29 @@ def mixture_net(
     """Return a masked network for autoregressive mixtures, whose components start out spread."""
     net = MaskedResidualNet(latent_size, 3 * num_components, width, num_blocks, context_size)
     with torch.no_grad():
-        bias = net.last.bias.view(latent_size, 3, num_components)
-        bias[:, 0] = 0.0
-        bias[:, 1] = torch.linspace(-1.5, 1.5, num_components)
-        bias[:, 2] = 0.5
+        logits, mean, raw = net.last.bias.view(3, num_components, latent_size)
+        logits.fill_(0.0)
+        mean.copy_(torch.linspace(-1.5, 1.5, num_components)[:, None].expand_as(mean))
+        raw.fill_(0.5)
     return net
 
 
-def split_mixture(out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Split the last axis into logits, means and positive scales of the components."""
-    logits, mean, raw = out.chunk(3, dim=-1)
+def split_mixture(out: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Split an axis into the components' logits, means and positive scales."""
+    logits, mean, raw = out.chunk(3, dim)
     return logits, mean, F.softplus(raw) + _MIN_SCALE
 
 
 def mixture_log_prob(z: Tensor, logits: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """Return the log density of each entry under its own Gaussian mixture."""
-    distance = (z[..., None] - mean) / scale
+    """Return the log density of each entry of ``z``; components are the last but one axis.
+
+    There, sums over components run along whole vectors; as the last axis, a handful of components
+    would be summed one number at a time.
+    """
+    distance = (z.unsqueeze(-2) - mean) / scale
     log_each = logits - 0.5 * distance.square() - scale.log()
-    normaliser = logits.logsumexp(-1) + 0.5 * math.log(2.0 * math.pi)
-    return log_each.logsumexp(-1) - normaliser
+    normaliser = logits.logsumexp(-2) + 0.5 * math.log(2.0 * math.pi)
+    return log_each.logsumexp(-2) - normaliser
 
 
 @noise_size.register

@@ -10,7 +10,7 @@ Kind = Literal["number", "ordered", "category"]
 @final
 @dataclass(frozen=True)
 class ColumnSpec:
-    """One column of ``x``: a number on its own scale, or the code of a level (0, 1, 2, ...) as a float.
+    """One column of ``x``: a number on its own scale, or a level's code (0, 1, 2, ...) as a float.
 
     Args:
         kind: ``number``, ``ordered`` (levels with an order) or ``category`` (levels without).

@@ -13,7 +13,7 @@ from postmatch.distributions.columns import ColumnSpec
 class ScaledColumns(nn.Module):
     """Constants of the columns with an order, numbers and ordered levels, each in its own spread.
 
-    A decoder speaks of ``(x - centre) / spread``; ``half_step`` is half the resolution in that unit.
+    A decoder speaks of ``(x - centre) / spread``; ``half_step`` is half the resolution there.
     """
 
     index: Tensor
@@ -61,24 +61,25 @@ class CategoryGroup(nn.Module):
     def __init__(self, index: Sequence[int], starts: Sequence[int], sizes: Sequence[int]) -> None:
         super().__init__()
         level = torch.arange(max(sizes))
-        padding = level >= torch.tensor(sizes)[:, None]
-        place = (torch.tensor(starts)[:, None] + level).masked_fill(padding, 0)
+        padding = level[:, None] >= torch.tensor(sizes)
+        place = (torch.tensor(starts) + level[:, None]).masked_fill(padding, 0)
         self.register_buffer("index", torch.tensor(index, dtype=torch.long), persistent=False)
-        self.register_buffer("place", place, persistent=False)  # (columns, levels)
+        self.register_buffer("place", place, persistent=False)  # (levels, columns)
         self.register_buffer("padding", padding, persistent=False)
 
     def logits(self, parameters: Tensor) -> Tensor:
-        """Return ``(..., columns, levels)`` with minus infinity beyond each column's own levels."""
+        """Return ``(..., levels, columns)`` with minus infinity beyond each column's own levels."""
         flat = parameters.index_select(-1, self.place.flatten())
-        return flat.unflatten(-1, self.place.shape).masked_fill(self.padding, -torch.inf)
+        padded = torch.unflatten(flat, -1, self.place.shape)
+        return padded.masked_fill(self.padding, -torch.inf)
 
 
 @final
 class ColumnLayout(nn.Module):
     """The plan of a decoder's output for columns of different types.
 
-    Numbers and ordered levels come first, three numbers per mixture component each (logit, mean,
-    raw scale); then the logits of every category.
+    Numbers and ordered levels come first, ``(3, components, columns)``: logits, means and raw
+    scales of their mixtures; then the logits of every category.
     """
 
     order: Tensor
@@ -112,9 +113,11 @@ class ColumnLayout(nn.Module):
     def initial_bias(self) -> Tensor:
         """Return parameters under which every number has about its marginal distribution."""
         bias = torch.zeros(self.num_outputs)
-        for i, spec in enumerate(self.specs[j] for j in self.scaled.index.tolist()):
-            own = slice(i * 3 * self.num_components, (i + 1) * 3 * self.num_components)
-            bias[own] = _marginal(spec, self.num_components)
+        marginals = [
+            _marginal(self.specs[i], self.num_components) for i in self.scaled.index.tolist()
+        ]
+        if marginals:
+            bias[: self.num_mixture] = torch.stack(marginals, dim=-1).flatten()
         return bias
 
 

@@ -20,7 +20,7 @@ _UNIFORMS = 3  # per column: component or level, value within it, place within t
 
 @final
 class MixedColumns(Distribution):
-    r"""Independent columns: logistic mixtures for numbers and ordered levels, categoricals otherwise.
+    r"""Independent columns: logistic mixtures for what has an order, categoricals otherwise.
 
     A number is known to a resolution, so it stands for the interval of width w around it:
 
@@ -46,20 +46,26 @@ class MixedColumns(Distribution):
         """Return the log density or mass of every column, ``(*batch, columns)``."""
         parts = [self._log_scaled(value.index_select(-1, self.layout.scaled.index))]
         for group in self.layout.category_groups:
-            log_levels = group.logits(self.parameters).log_softmax(-1)
-            code = value.index_select(-1, group.index).long().unsqueeze(-1)
-            code = code.expand(*log_levels.shape[:-1], 1)
-            parts.append(log_levels.gather(-1, code).squeeze(-1))
+            log_levels = group.logits(self.parameters).log_softmax(-2)
+            code = value.index_select(-1, group.index).long().unsqueeze(-2)
+            batch: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
+                code.shape[:-2], log_levels.shape[:-2]
+            )
+            code = code.expand(*batch, *code.shape[-2:])
+            log_levels = log_levels.expand(*batch, *log_levels.shape[-2:])
+            parts.append(log_levels.gather(-2, code).squeeze(-2))
         return torch.cat(parts, dim=-1).index_select(-1, self.layout.order)
 
     @property
     def mean(self) -> Tensor:
         """Expected value of numbers and of the codes of ordered levels; the likeliest category."""
-        weights, centre, _ = self._mixture()
-        scaled = self.layout.scaled
-        parts = [scaled.centre + scaled.spread * (weights * centre).sum(-1)]
+        scaled, numbers = self.layout.scaled, self._means()
+        if scaled.ordered:
+            code = torch.arange(scaled.levels, device=numbers.device, dtype=numbers.dtype)
+            numbers[..., scaled.ordered] = self.ordered_probs() @ code
+        parts = [numbers]
         for group in self.layout.category_groups:
-            parts.append(group.logits(self.parameters).argmax(-1).to(parts[0].dtype))
+            parts.append(group.logits(self.parameters).argmax(-2).to(parts[0].dtype))
         return torch.cat(parts, dim=-1).index_select(-1, self.layout.order)
 
     def point(self) -> Tensor:
@@ -67,15 +73,13 @@ class MixedColumns(Distribution):
 
         The mean of numbers; of levels the most probable one, after averaging probabilities.
         """
-        weights, centre, _ = self._mixture()
-        scaled = self.layout.scaled
-        numbers = scaled.centre + scaled.spread * (weights * centre).sum(-1).mean(0)
+        scaled, numbers = self.layout.scaled, self._means().mean(0)
         if scaled.ordered:
             numbers[..., scaled.ordered] = self.ordered_probs().mean(0).argmax(-1).to(numbers.dtype)
         parts = [numbers]
         for group in self.layout.category_groups:
-            probs = group.logits(self.parameters).softmax(-1).mean(0)
-            parts.append(probs.argmax(-1).to(numbers.dtype))
+            probs = group.logits(self.parameters).softmax(-2).mean(0)
+            parts.append(probs.argmax(-2).to(numbers.dtype))
         return torch.cat(parts, dim=-1).index_select(-1, self.layout.order)
 
     def ordered_probs(self) -> Tensor:
@@ -92,17 +96,18 @@ class MixedColumns(Distribution):
 
     def probs(self, column: int) -> Tensor:
         """Return the probabilities of one column's levels, ``(*batch, levels)``."""
-        size = self.layout.specs[column].size
+        specs = self.layout.specs
+        if not 0 <= column < len(specs) or specs[column].kind == "number":
+            raise ValueError(f"column must be that of levels, got {column}")
+        size = specs[column].size
         place = (self.layout.scaled.index == column).nonzero()
         if len(place):
             return self.ordered_probs()[..., self.layout.scaled.ordered.index(int(place)), :size]
-        for group in self.layout.category_groups:
-            place = (group.index == column).nonzero()
-            if len(place):
-                return group.logits(self.parameters).softmax(-1)[..., int(place), :size]
-        raise ValueError(f"column must name a column of {len(self.layout.specs)}, got {column}")
+        (group,) = (g for g in self.layout.category_groups if column in g.index)
+        place = (group.index == column).nonzero()
+        return group.logits(self.parameters).softmax(-2)[..., :size, int(place)]
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw rows, ``(*sample_shape, *batch, columns)``."""
         shape = torch.Size(sample_shape) + self.batch_shape[:-1]
         size = len(self.layout.specs) * _UNIFORMS
@@ -111,52 +116,56 @@ class MixedColumns(Distribution):
 
     def from_noise(self, uniform: Tensor) -> Tensor:
         """Return draws from three uniforms per column."""
-        uniform = uniform.unflatten(-1, (len(self.layout.specs), _UNIFORMS))
+        uniform = torch.unflatten(uniform, -1, (len(self.layout.specs), _UNIFORMS))
         parts = [self._draw_scaled(uniform.index_select(-2, self.layout.scaled.index))]
         for group in self.layout.category_groups:
             own = uniform.index_select(-2, group.index)[..., 0]
-            code = choose_component(group.logits(self.parameters), own)
+            code = choose_component(group.logits(self.parameters), own, dim=-2)
             parts.append(code.to(parts[0].dtype))
         return torch.cat(parts, dim=-1).index_select(-1, self.layout.order)
 
-    def _mixture(self) -> tuple[Tensor, Tensor, Tensor]:
-        logits, centre, scale = self._components()
-        return logits.softmax(-1), centre, scale
+    def _means(self) -> Tensor:
+        """Return the mixtures' means, ``(*batch, scaled columns)``."""
+        scaled = self.layout.scaled
+        logits, centre, _ = self._raw_components()
+        return scaled.centre + scaled.spread * (logits.softmax(-2) * centre).sum(-2)
+
+    def _raw_components(self) -> tuple[Tensor, ...]:
+        shape = (3, self.layout.num_components, len(self.layout.scaled.index))
+        out = torch.unflatten(self.parameters[..., : self.layout.num_mixture], -1, shape)
+        return out.unbind(-3)
 
     def _components(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return logits, centres and scales, ``(*batch, scaled columns, components)``."""
-        layout = self.layout
-        shape = (len(layout.scaled.index), 3, layout.num_components)
-        out = self.parameters[..., : layout.num_mixture].unflatten(-1, shape)
-        logits, centre, raw = out.unbind(-2)
+        """Return logits, centres and scales, ``(*batch, components, scaled columns)``."""
+        logits, centre, raw = self._raw_components()
         # A component much narrower than the resolution says nothing more, so there it stops.
-        return logits, centre, F.softplus(raw) + 0.2 * layout.scaled.half_step[:, None]
+        return logits, centre, F.softplus(raw) + 0.2 * self.layout.scaled.half_step
 
     def _log_scaled(self, value: Tensor) -> Tensor:
-        r"""Return log masses or densities, by F(b) - F(a) = S(b) S(-a) (1 - e^(a - b)), S the sigmoid."""
+        """Return log masses or densities, by F(b) - F(a) = F(b) F(-a) (1 - e^(a - b))."""
         scaled = self.layout.scaled
         logits, centre, scale = self._components()
-        offset = ((value - scaled.centre) / scaled.spread).unsqueeze(-1) - centre
-        half = scaled.half_step[:, None]
+        offset = ((value - scaled.centre) / scaled.spread).unsqueeze(-2) - centre
+        half = scaled.half_step
         log_below = F.logsigmoid((offset + half) / scale)
         log_above = F.logsigmoid((half - offset) / scale)
         log_between = (-torch.expm1(-2.0 * half / scale)).log()
         if scaled.ordered:  # the outermost levels reach to infinity
-            lowest = (value <= scaled.lowest).unsqueeze(-1)
-            highest = (value >= scaled.highest).unsqueeze(-1)
+            lowest = (value <= scaled.lowest).unsqueeze(-2)
+            highest = (value >= scaled.highest).unsqueeze(-2)
             log_below = log_below.masked_fill(highest, 0.0)
             log_above = log_above.masked_fill(lowest, 0.0)
             log_between = log_between.masked_fill(lowest | highest, 0.0)
-        log_mass = (logits.log_softmax(-1) + log_below + log_above + log_between).logsumexp(-1)
+        log_mass = (logits.log_softmax(-2) + log_below + log_above + log_between).logsumexp(-2)
         return log_mass - scaled.log_width
 
     def _draw_scaled(self, uniform: Tensor) -> Tensor:
         scaled = self.layout.scaled
         logits, centre, scale = self._components()
-        k = choose_component(logits, uniform[..., 0]).unsqueeze(-1)
-        shape = (*k.shape[:-1], logits.shape[-1])
-        centre = centre.expand(shape).gather(-1, k).squeeze(-1)
-        scale = scale.expand(shape).gather(-1, k).squeeze(-1)
+        k = choose_component(logits, uniform[..., 0], dim=-2).unsqueeze(-2)
+        shape = (*k.shape[:-2], *logits.shape[-2:])
+        centre = centre.expand(shape).gather(-2, k).squeeze(-2)
+        scale = scale.expand(shape).gather(-2, k).squeeze(-2)
         value = centre + scale * standard_logistic(uniform[..., 1])
         smooth = value + scaled.half_step * (2.0 * uniform[..., 2] - 1.0)
         grid = scaled.grid.clamp_min(1e-30)

@@ -1,8 +1,8 @@
 """Samples as a function of uniform noise, so that noise can be shared, stratified or replayed.
 
-``Distribution.sample`` hides its randomness. Here a sample is ``from_noise(distribution, uniform)``:
-the same uniforms for every row make an answer independent of the order and the company of rows,
-and quasi-random uniforms make an average over few samples as good as one over many.
+``Distribution.sample`` hides its randomness. Here a sample is ``from_noise(distribution, noise)``:
+the same uniform noise for every row makes an answer independent of the order and the company of
+rows, and evenly spread noise makes an average over few samples as good as one over many.
 """
 
 from functools import singledispatch
@@ -15,30 +15,35 @@ _EDGE = 1e-6  # keeps inverse distribution functions finite in single precision
 
 
 @singledispatch
-def noise_size(distribution: Distribution) -> int | None:
+def noise_size(distribution: Distribution) -> int | None:  # noqa: ARG001
     """Return how many uniforms one draw of one row needs, or None if it cannot be told."""
     return None
 
 
 @singledispatch
-def from_noise(distribution: Distribution, uniform: Tensor) -> Tensor:
+def from_noise(distribution: Distribution, uniform: Tensor) -> Tensor:  # noqa: ARG001
     """Return draws as a function of ``uniform``, ``(samples, batch or 1, noise_size)``."""
     raise TypeError(f"{type(distribution).__name__} has no from_noise; register one for it")
 
 
 def quasi_uniform(num_samples: int, size: int, seed: int, device: torch.device) -> Tensor:
-    """Return randomly shifted Sobol points, ``(samples, 1, size)``, the same for every row.
+    """Return a Latin hypercube, ``(samples, 1, size)``, the same for every row.
 
-    The first axes of a longer sequence are those of a shorter one with the same seed.
+    Along each axis every interval of length 1 / samples holds one point. Sobol points do no better
+    at the sizes in use, and pairs of their later axes are strongly correlated (0.7 and more).
+    Asking for more axes with the same seed changes none of the first ones.
     """
-    points = torch.quasirandom.SobolEngine(size).draw(num_samples)
-    shift = torch.rand(size, generator=torch.Generator().manual_seed(seed))
-    return ((points + shift) % 1.0).to(device)[:, None]
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.rand(size, 2, num_samples, generator=generator)
+    points = (noise[:, 0].argsort(1) + noise[:, 1]) / num_samples  # (size, samples)
+    # Rounding can reach 1, which no interval contains.
+    return points.clamp_max(1.0 - _EDGE).T.to(device)[:, None]
 
 
 def standard_normal(uniform: Tensor) -> Tensor:
     """Return the standard normal quantile of each uniform."""
-    return torch.special.ndtri(uniform.clamp(_EDGE, 1.0 - _EDGE))
+    quantile: Tensor = torch.special.ndtri(uniform.clamp(_EDGE, 1.0 - _EDGE))
+    return quantile
 
 
 def standard_logistic(uniform: Tensor) -> Tensor:
@@ -46,23 +51,38 @@ def standard_logistic(uniform: Tensor) -> Tensor:
     return torch.logit(uniform, eps=_EDGE)
 
 
-def choose_component(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Return the index of the category that each uniform falls into, ``logits`` without its last axis."""
-    edges = logits.softmax(-1).cumsum(-1)
-    return (uniform[..., None] > edges[..., :-1]).sum(-1)
+def choose_component(logits: Tensor, uniform: Tensor, dim: int) -> Tensor:
+    """Return the index along ``dim`` that each uniform falls to, that axis removed."""
+    sums = logits.softmax(dim).cumsum(dim)
+    # Rounded sums may end below 1: measured by the last of them, and kept two steps below it, no
+    # uniform falls to a weight of zero, first, last or between.
+    place = uniform.clamp(max=1.0 - 2.0**-23) * sums.select(dim, -1)
+    return (place.unsqueeze(dim) >= sums.narrow(dim, 0, sums.shape[dim] - 1)).sum(dim)
 
 
 @noise_size.register
-def _(distribution: Independent) -> int | None:
+def _(distribution: Normal) -> int | None:
+    return distribution.batch_shape[2:].numel()  # one per feature, behind samples and batch
+
+
+@from_noise.register
+def _(distribution: Normal, uniform: Tensor) -> Tensor:
+    noise = torch.unflatten(standard_normal(uniform), -1, distribution.batch_shape[2:])
+    return distribution.loc + distribution.scale * noise
+
+
+@noise_size.register
+def _(distribution: Independent) -> int | None:  # type: ignore[type-arg]
     if not isinstance(distribution.base_dist, Normal):
         return None
     return distribution.event_shape.numel()
 
 
 @from_noise.register
-def _(distribution: Independent, uniform: Tensor) -> Tensor:
+def _(distribution: Independent, uniform: Tensor) -> Tensor:  # type: ignore[type-arg]
     base = distribution.base_dist
-    noise = standard_normal(uniform).unflatten(-1, distribution.event_shape)
+    assert isinstance(base, Normal)
+    noise = torch.unflatten(standard_normal(uniform), -1, distribution.event_shape)
     return base.loc + base.scale * noise
 
 

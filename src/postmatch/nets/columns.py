@@ -1,5 +1,6 @@
 """Features of the columns of a table, for a network to read."""
 
+import itertools
 from collections.abc import Sequence
 from typing import final
 
@@ -67,11 +68,11 @@ class ColumnFeatures(nn.Module):
 
 
 def _gaps(knots: Sequence[tuple[float, ...]]) -> tuple[Tensor, Tensor]:
-    """Return lower ends and widths of the gaps, ``(columns, gaps)``, padded beyond the last knot."""
+    """Return lower ends and widths of the gaps, ``(columns, gaps)``, padded beyond the last."""
     longest = max((len(k) for k in knots), default=2) - 1
     lows, gaps = [], []
     for k in knots:
         pad = longest - (len(k) - 1)
         lows.append([*k[:-1], *[k[-1]] * pad])
-        gaps.append([b - a for a, b in zip(k, k[1:], strict=False)] + [k[-1] - k[0]] * pad)
+        gaps.append([b - a for a, b in itertools.pairwise(k)] + [k[-1] - k[0]] * pad)
     return torch.tensor(lows).view(-1, longest), torch.tensor(gaps).view(-1, longest)

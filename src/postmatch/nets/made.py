@@ -1,4 +1,4 @@
-"""A masked residual network whose output i depends on the inputs before i alone (MADE)."""
+"""A masked residual network: its outputs for entry i see the entries before i alone (MADE)."""
 
 from collections.abc import Callable
 from typing import final
@@ -28,7 +28,7 @@ class MaskedLinear(nn.Module):
 
 @final
 class MaskedResidualNet(nn.Module):
-    """All conditionals of a vector in one pass: row i of the output sees the inputs before i.
+    """All conditionals of a vector in one pass: column i of the output sees the inputs before i.
 
     Hidden unit u has degree m(u) between 0 and size - 1, sorted, the same in every layer: it sees
     the first m inputs. Nothing mixes units (no normalisation), so that :meth:`generate` can build
@@ -50,11 +50,11 @@ class MaskedResidualNet(nn.Module):
             raise ValueError(f"width must be at least size ({size}), got {width}")
         self.size, self.outputs, self.width = size, outputs, width
         degree = torch.arange(width) * size // width
-        # ends[i]: how many units output i may see, which are the first ones since degrees are sorted
+        # ends[i]: how many units output i may see: the first ones, since degrees are sorted
         self.ends = [int((degree <= i).sum()) for i in range(size)]
         sees_units = degree[:, None] >= degree[None, :]
         sees_inputs = degree[:, None] > torch.arange(size)[None, :]
-        seen_by_output = torch.arange(size).repeat_interleave(outputs)[:, None] >= degree[None, :]
+        seen_by_output = torch.arange(size).repeat(outputs)[:, None] >= degree[None, :]
         self.first = MaskedLinear(sees_inputs)
         self.inner = nn.ModuleList(MaskedLinear(sees_units) for _ in range(num_blocks))
         self.outer = nn.ModuleList(MaskedLinear(sees_units) for _ in range(num_blocks))
@@ -66,50 +66,48 @@ class MaskedResidualNet(nn.Module):
             self.context_out = nn.Linear(context_size, size * outputs, bias=False)
 
     def forward(self, z: Tensor, context: Tensor | None = None) -> Tensor:
-        """Return ``(..., size, outputs)`` for ``z`` of shape ``(..., size)``."""
+        """Return ``(..., outputs, size)`` for ``z`` of shape ``(..., size)``."""
         start, skip = self._project(context)
         hidden = self.first(z) + start
         for inner, outer in zip(self.inner, self.outer, strict=True):
             hidden = hidden + outer(F.silu(inner(F.silu(hidden))))
-        out: Tensor = self.last(F.silu(hidden)) + skip
-        return out.unflatten(-1, (self.size, self.outputs))
+        out = self.last(F.silu(hidden)) + skip
+        return torch.unflatten(out, -1, (self.outputs, self.size))
 
     def generate(
-        self, rows: int, context: Tensor | None, choose: Callable[[int, Tensor], Tensor]
+        self, batch: torch.Size, context: Tensor | None, choose: Callable[[int, Tensor], Tensor]
     ) -> Tensor:
-        """Return ``(rows, size)`` built entry by entry, ``z_i = choose(i, output_i)``.
+        """Return ``(*batch, size)`` built entry by entry, ``z_i = choose(i, outputs_i)``.
 
         Args:
-            rows: How many vectors.
-            context: ``(rows, context_size)``, or None.
-            choose: From i and the outputs for entry i, ``(rows, outputs)``, to that entry.
+            batch: Shape of the batch of vectors.
+            context: Broadcastable to ``(*batch, context_size)``, or None.
+            choose: From i and the outputs for entry i, ``(outputs, *batch)``, to that entry.
         """
         start, skip = self._project(context)
-        like = self.first.weight
-        z = like.new_zeros(rows, self.size)
-        # One buffer before each linear layer, holding the activations of the units known so far.
-        entry = like.new_empty(rows, self.width)
-        inside = [like.new_empty(rows, self.width) for _ in self.inner]
-        between = [like.new_empty(rows, self.width) for _ in self.inner]
+        if context is not None:
+            leading = (None,) * (len(batch) + 1 - context.dim())
+            start, skip = start[leading].movedim(-1, 0), skip[leading].movedim(-1, 0)
+        # Units first, so that those of one degree are one block of memory. One tensor holds the
+        # input of each linear layer, as far as it is known.
+        like, rows = self.first.weight, batch.numel()
+        z = like.new_empty(self.size, rows)
+        layers = [like.new_empty(self.width, rows) for _ in range(2 * len(self.inner) + 1)]
         begin = 0
         for i, end in enumerate(self.ends):
-            new = slice(begin, end)
-            hidden = F.linear(z[:, :i], self.first.weight[new, :i], self.first.bias[new])
-            hidden = hidden + (start[..., new] if context is not None else 0.0)
-            known = entry
-            known[:, new] = F.silu(hidden)
-            for inner, outer, within, after in zip(
-                self.inner, self.outer, inside, between, strict=True
-            ):
-                within[:, new] = F.silu(_rows_of(inner, known, new, end))
-                hidden = hidden + _rows_of(outer, within, new, end)
-                known = after
-                known[:, new] = F.silu(hidden)
-            own = slice(i * self.outputs, (i + 1) * self.outputs)
-            out = _rows_of(self.last, known, own, end)
-            z[:, i] = choose(i, out + (skip[..., own] if context is not None else 0.0))
+            new, own = slice(begin, end), slice(i, None, self.size)
+            hidden = _block(self.first, z, new, i)
+            if context is not None:  # projected once, whatever the number of samples
+                hidden = hidden.view(-1, *batch).add_(start[new]).view(-1, rows)
+            layers[0][new] = F.silu(hidden)
+            for b, (inner, outer) in enumerate(zip(self.inner, self.outer, strict=True)):
+                layers[2 * b + 1][new] = F.silu(_block(inner, layers[2 * b], new, end))
+                hidden += _block(outer, layers[2 * b + 1], new, end)
+                layers[2 * b + 2][new] = F.silu(hidden)
+            out = _block(self.last, layers[-1], own, end).view(-1, *batch)
+            z[i] = choose(i, out if context is None else out + skip[own]).flatten()
             begin = end
-        return z
+        return z.mT.reshape(*batch, self.size)
 
     def _project(self, context: Tensor | None) -> tuple[Tensor, Tensor]:
         if (context is not None) != self.has_context:
@@ -120,10 +118,10 @@ class MaskedResidualNet(nn.Module):
         return self.context_in(context), self.context_out(context)
 
 
-def _rows_of(layer: nn.Module, known: Tensor, rows: slice, end: int) -> Tensor:
-    """Return some outputs of a masked layer from its first ``end`` inputs.
+def _block(layer: nn.Module, known: Tensor, units: slice, end: int) -> Tensor:
+    """Return some outputs of a masked layer from its first ``end`` inputs, ``(units, rows)``.
 
-    Units of one degree see each other and all before them, so within these rows nothing is masked.
+    Units of one degree see each other and all before them, so within a block nothing is masked.
     """
     assert isinstance(layer, MaskedLinear)
-    return F.linear(known[:, :end], layer.weight[rows, :end], layer.bias[rows])
+    return torch.addmm(layer.bias[units, None], layer.weight[units, :end], known[:end])

@@ -119,6 +119,7 @@ class Column:
             # x is a float32: round off its noise, so that a zero comes back as zero.
             places = math.ceil(-math.log10(self.scale)) + 6
             values = np.round(values, places) if abs(places) < 300 else values
+        values = values + 0.0  # no minus before zero
         return np.clip(values, self.low, self.high) if clip else values
 
     def cells(self, values: Array, form: Form) -> Array:

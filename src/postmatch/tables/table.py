@@ -115,17 +115,21 @@ class Table:
             dtype=torch.float32,
         )
 
-    def encode(self, data: Any) -> tuple[Tensor, Tensor]:
+    def encode(self, data: Any, *, optional: Collection[str] = ()) -> tuple[Tensor, Tensor]:
         """Return x (float32) and observed (bool), both ``(rows, modelled)``; hidden entries are 0.
 
         Cells that are there but cannot be used (unseen levels, infinities, text among numbers) are
         hidden, with one warning for each of the three; ``decode`` leaves them as they are.
+
+        Args:
+            data: Columns of the names that were fitted, in any order; others are not looked at.
+            optional: Columns that may be absent, and are then hidden.
         """
         frame = frame_of(data)
         size = (frame.rows, len(self.modelled))
         x, observed = np.zeros(size, dtype=np.float32), np.zeros(size, dtype=np.bool_)
         unused: dict[str, list[str]] = {}
-        for index, (column, position) in enumerate(self._positions(frame)):
+        for index, column, position in self._positions(frame, optional):
             cells = frame.cells(position, self.missing)
             x[:, index], observed[:, index] = column.encode(cells)
             strange = ~cells.missing & ~observed[:, index]
@@ -154,7 +158,7 @@ class Table:
             raise ValueError(f"x must have shape {size} (rows, modelled), got {tuple(x.shape)}")
         answers = x.detach().cpu().to(torch.float64).numpy()
         filling = {}
-        for index, (column, position) in enumerate(self._positions(frame)):
+        for index, column, position in self._positions(frame):
             cells = frame.cells(position, self.missing)
             if not cells.missing.any():
                 continue
@@ -215,8 +219,10 @@ class Table:
         columns = tuple(Column.from_json(column) for column in data["columns"])
         return cls(columns, tuple(data["missing"]), tuple(data["notes"]))
 
-    def _positions(self, frame: Frame) -> Iterable[tuple[Column, int]]:
-        """Return each modelled column with its position in the frame: by name, else by place."""
+    def _positions(
+        self, frame: Frame, optional: Collection[str] = ()
+    ) -> Iterable[tuple[int, Column, int]]:
+        """Return the modelled columns with their places in x and in the frame, found by name."""
         if not frame.named:
             if len(frame.names) != len(self.columns):
                 raise ValueError(
@@ -229,9 +235,10 @@ class Table:
             places = {index: at[key] for index, key in keys.items() if key in at}
         wanted = [i for i, column in enumerate(self.columns) if column.kind != "ignored"]
         absent = [self.columns[i].name for i in wanted if i not in places]
+        absent = [name for name in absent if name not in optional]
         if absent:
             raise ValueError(f"the data lacks columns of the table: {', '.join(map(repr, absent))}")
-        return [(self.columns[i], places[i]) for i in wanted]
+        return [(x, self.columns[i], places[i]) for x, i in enumerate(wanted) if i in places]
 
     def _check_given(self, name: str, texts: Sequence[str]) -> None:
         if name not in self.names:

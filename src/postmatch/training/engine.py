@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from postmatch.training.averaging import WeightAverage
+from postmatch.training.flat import FlatParameters, flatten
 
 Losses = dict[str, Tensor]
 _MOST_SKIPPED = 50  # non-finite steps in a row before giving up
@@ -29,6 +30,7 @@ class Plan:
         average: Decay of the running average of the weights, which is what training returns.
         validate_every: Updates between validations.
         patience: Stop after so many validations without improvement; 0 for never.
+        patience_after: The part of the steps before which patience never ends a run.
         max_seconds: Stop after this time, having lowered the rate in step with it; 0 for no limit.
     """
 
@@ -40,6 +42,7 @@ class Plan:
     average: float = 0.999
     validate_every: int = 250
     patience: int = 0
+    patience_after: float = 0.0
     max_seconds: float = 0.0
 
 
@@ -65,6 +68,7 @@ class Report:
     best_step: int = 0
     best_validation: float = math.inf
     skipped: int = 0
+    skipped_in_a_row: int = 0
     history: list[tuple[int, float]] = field(default_factory=list)
 
 
@@ -89,68 +93,92 @@ def train(
     Raises:
         FloatingPointError: If the loss or its gradient stays non-finite.
     """
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    optimiser = _optimiser(parameters, plan)
-    average = WeightAverage(parameters, plan.average)
-    report = Report()
-    watch = _Watch(plan)
+    flats = flatten(module)
+    optimiser = _optimiser(flats, plan)
+    average = WeightAverage([flat.vector for flat, _ in flats], plan.average)
+    report, watch = Report(), _Watch(plan)
     best: list[Tensor] = []
-    in_a_row = 0
-    module.train()
-    for step in range(plan.steps):
-        fraction = watch.fraction(step)
-        for group in optimiser.param_groups:
-            group["lr"] = plan.learning_rate * _rate(step, fraction, plan)
-        losses = loss(fraction)
-        total = torch.stack(list(losses.values())).sum()
-        optimiser.zero_grad(set_to_none=True)
-        total.backward()
-        norm = nn.utils.clip_grad_norm_(parameters, plan.clip_norm, foreach=True)
-        if bool(torch.isfinite(norm + total.detach())):
-            optimiser.step()
-            average.update()
-            in_a_row = 0
-        else:
-            report.skipped += 1
-            in_a_row += 1
-            if in_a_row >= _MOST_SKIPPED:
-                raise FloatingPointError(
-                    f"{in_a_row} steps in a row were not finite, last at step {step + 1}"
-                )
-        report.steps = step + 1
-        done = report.steps == plan.steps or watch.over()
-        if validate is not None and (done or report.steps % plan.validate_every == 0):
-            with average.applied(), torch.no_grad():
-                module.eval()
-                score = validate()
-                module.train()
-            report.history.append((report.steps, score))
-            if score < report.best_validation:
-                report.best_step, report.best_validation = report.steps, score
-                best = average.copy()
-            elif plan.patience and _stale(report, plan):
-                report.stopped_by, done = "patience", True
-        if show is not None and (done or report.steps % 10 == 0):
-            latest = report.history[-1][1] if report.history else None
-            values = {name: value.item() for name, value in losses.items()}
-            show(Progress(1.0 if done else watch.fraction(report.steps), report.steps, values, latest))
-        if done:
-            if watch.over() and report.steps < plan.steps and report.stopped_by == "steps":
-                report.stopped_by = "time"
-            break
-    average.load(best or average.copy())
-    module.eval()
-    report.seconds = watch.seconds()
+    try:
+        module.train()
+        while True:
+            losses = _update(report.steps, loss, plan, flats, optimiser, average, watch, report)
+            done = report.steps == plan.steps or watch.over()
+            if validate is not None and (done or report.steps % plan.validate_every == 0):
+                score = _validate(module, average, validate)
+                report.history.append((report.steps, score))
+                if score < report.best_validation:
+                    report.best_step, report.best_validation = report.steps, score
+                    best = average.copy()
+                elif plan.patience and _stale(report, plan):
+                    report.stopped_by, done = "patience", True
+            if show is not None and (done or report.steps % 10 == 0):
+                show(_progress(report, losses, 1.0 if done else watch.fraction(report.steps)))
+            if done:
+                break
+    finally:
+        average.load(best or average.average)
+        for flat, _ in flats:
+            flat.release()
+        module.eval()
+        report.seconds = watch.seconds()
+    if report.stopped_by == "steps" and report.steps < plan.steps:
+        report.stopped_by = "time"
     return report
 
 
-def _optimiser(parameters: Iterable[nn.Parameter], plan: Plan) -> torch.optim.Optimizer:
-    matrices, vectors = [], []
-    for parameter in parameters:
-        (matrices if parameter.dim() > 1 else vectors).append(parameter)
+def _update(
+    step: int,
+    loss: Callable[[float], Losses],
+    plan: Plan,
+    flats: list[tuple[FlatParameters, bool]],
+    optimiser: torch.optim.Optimizer,
+    average: WeightAverage,
+    watch: "_Watch",
+    report: Report,
+) -> Losses:
+    """Take one step, or skip it if it is not finite."""
+    fraction = watch.fraction(step)
+    for group in optimiser.param_groups:
+        group["lr"] = plan.learning_rate * _rate(step, fraction, plan)
+    for flat, _ in flats:
+        flat.gradient.zero_()
+    losses = loss(fraction)
+    total = torch.stack(list(losses.values())).sum()
+    total.backward()  # type: ignore[no-untyped-call]
+    norm = nn.utils.clip_grad_norm_([flat.vector for flat, _ in flats], plan.clip_norm)
+    report.steps = step + 1
+    if bool(torch.isfinite(norm + total.detach())):
+        optimiser.step()
+        average.update()
+        report.skipped_in_a_row = 0
+        return losses
+    report.skipped += 1
+    report.skipped_in_a_row += 1
+    if report.skipped_in_a_row >= _MOST_SKIPPED:
+        raise FloatingPointError(
+            f"{report.skipped_in_a_row} steps in a row were not finite, last at step {step + 1}"
+        )
+    return losses
+
+
+def _validate(module: nn.Module, average: WeightAverage, validate: Callable[[], float]) -> float:
+    with average.applied(), torch.no_grad():
+        module.eval()
+        score = validate()
+        module.train()
+    return score
+
+
+def _progress(report: Report, losses: Losses, fraction: float) -> Progress:
+    values = {name: value.item() for name, value in losses.items()}
+    latest = report.history[-1][1] if report.history else None
+    return Progress(fraction, report.steps, values, latest)
+
+
+def _optimiser(flats: list[tuple[FlatParameters, bool]], plan: Plan) -> torch.optim.Optimizer:
     groups = [
-        {"params": matrices, "weight_decay": plan.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": [flat.vector], "weight_decay": plan.weight_decay if matrices else 0.0}
+        for flat, matrices in flats
     ]
     return torch.optim.AdamW(groups, lr=plan.learning_rate, betas=(0.9, 0.99), fused=True)
 
@@ -162,7 +190,7 @@ def _rate(step: int, fraction: float, plan: Plan) -> float:
 
 def _stale(report: Report, plan: Plan) -> bool:
     since = sum(step > report.best_step for step, _ in report.history)
-    return since >= plan.patience
+    return since >= plan.patience and report.steps >= plan.patience_after * plan.steps
 
 
 @final
@@ -177,7 +205,9 @@ class _Watch:
 
     def fraction(self, step: int) -> float:
         by_steps = step / self.plan.steps
-        return max(by_steps, self.seconds() / self.plan.max_seconds) if self.plan.max_seconds else by_steps
+        if not self.plan.max_seconds:
+            return by_steps
+        return max(by_steps, self.seconds() / self.plan.max_seconds)
 
     def over(self) -> bool:
         return bool(self.plan.max_seconds) and self.seconds() >= self.plan.max_seconds

@@ -21,7 +21,7 @@ class VAE(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def encode(self, x: Tensor, available: Tensor | None = None) -> Distribution:
-        r"""Return :math:`q_\psi(z \mid x)`, given what is available of x, with batch shape ``(batch,)``.
+        r"""Return :math:`q_\psi(z \mid x)` given what is available of x, batch shape ``(batch,)``.
 
         Raises:
             ValueError: If the model needs complete rows and ``available`` has holes.
@@ -29,10 +29,14 @@ class VAE(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def decode(self, z: Latent) -> Distribution:
-        r"""Return :math:`p_\phi(x \mid z)`, whose ``log_prob`` has one value per feature, like ``observed``."""
+        r"""Return :math:`p_\phi(x \mid z)`; its ``log_prob`` has one value per feature.
+
+        Where a value is unknown, ``log_prob`` is asked at zero and its answer dropped, so it must
+        be finite there.
+        """
 
     def point(self, decoded: Distribution) -> Tensor:
-        """Return the best single value of each feature, averaged over the leading axis of samples."""
+        """Return the best single value of each feature, averaged over samples, the first axis."""
         return decoded.mean.mean(0)
 
     def loss(

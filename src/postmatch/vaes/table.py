@@ -59,7 +59,12 @@ class TableVAE(VAE):
 
     def decode(self, z: Tensor) -> Distribution:
         """Return the columns' distributions."""
-        return MixedColumns(self.layout, self.head(self.decoder(z)))
+        return MixedColumns(self.layout, self.parameters_of(z))
+
+    def parameters_of(self, z: Tensor) -> Tensor:
+        """Return the parameters of the columns' distributions, ``(..., layout.num_outputs)``."""
+        parameters: Tensor = self.head(self.decoder(z))
+        return parameters
 
     def point(self, decoded: Distribution) -> Tensor:
         """Return means of numbers and the most probable levels, after averaging over z."""

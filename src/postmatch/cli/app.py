@@ -1,0 +1,62 @@
+"""The commands, and how they are called."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from postmatch.cli import describe, fit, impute, report, sample, score
+from postmatch.cli.groups import expanded
+
+app = typer.Typer(
+    name="postmatch",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _add(command: Callable[..., None], examples: str) -> None:
+    lines = [line.strip() for line in examples.strip().splitlines()]
+    epilog = "Examples:\n\n" + "\n\n".join(f"`{line}`" for line in lines)
+    app.command(epilog=epilog)(expanded(command))
+
+
+_add(impute.impute, impute.EXAMPLES)
+_add(fit.fit, fit.EXAMPLES)
+_add(sample.sample, sample.EXAMPLES)
+_add(score.score, score.EXAMPLES)
+_add(describe.describe, describe.EXAMPLES)
+_add(report.report, report.EXAMPLES)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from postmatch import __version__
+
+        print(f"postmatch {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="postmatch COMMAND --help says more, with examples.")
+def postmatch(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Fill the holes of a table, with uncertainty you can trust.
+
+    postmatch impute table.csv
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        app(list(sys.argv[1:] if arguments is None else arguments), prog_name="postmatch")
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    return 0

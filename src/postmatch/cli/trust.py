@@ -1,0 +1,257 @@
+"""The sections of a report that say how far to trust it: calibration, single rows, assumptions."""
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from postmatch.cli import page, svg
+from postmatch.cli.evidence import ColumnEvidence, Evidence, in_units
+from postmatch.cli.sections import bin_edges, heights
+from postmatch.cli.wording import written
+from postmatch.tables import Column, Table
+from postmatch.tables.cells import level_text
+
+Floats = NDArray[np.float64]
+Shape = tuple[Floats, Floats]
+
+PROMISES = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
+FEW_CELLS = 100
+MOST_KNOWN, MOST_HOLES = 14, 8
+_COUNTED = {2: "Two", 3: "Three", 4: "Four", 5: "Five"}
+FRESH = (
+    "A tenth of the observed cells was hidden while the model was trained, and told from the rest "
+    "of their rows. The model never learned from these {cells:,} cells, though training stopped "
+    "where they were told best, so the picture may be a shade too kind."
+)
+TOGETHER = (
+    "{members} models answer together. Each was trained without a tenth of the observed cells, "
+    "another tenth each, and here tells those cells alone, {cells:,} in all. None learned from the "
+    "cells it is asked about, though its training stopped where they were told best; together the "
+    "models usually do better than one."
+)
+STALE = (
+    "A tenth of the observed cells was hidden and told from the rest of their rows. If the model "
+    "was fitted on this very table it has learned from these {cells:,} cells, and the picture is "
+    "kinder than the truth: fit anew with this command and no --model to see cells it never "
+    "learned from."
+)
+
+
+def calibration(evidence: Evidence, seed: int) -> str:
+    """Return how what was promised compares with what came."""
+    if not evidence.cells:
+        return page.section(
+            "Can it be trusted?", page.paragraph("Too few observed cells to hide some and see.")
+        )
+    text = STALE if not evidence.fresh else FRESH if evidence.members == 1 else TOGETHER
+    text = text.format(cells=evidence.cells, members=_COUNTED.get(evidence.members, "Several"))
+    parts = [page.paragraph(text)]
+    if evidence.cells < FEW_CELLS:
+        parts.append(_note("With so few cells, chance alone moves these pictures a lot."))
+    pictures = [*_numbers(evidence, seed), *_levels(evidence)]
+    parts.append(f'<div class="three">{"".join(pictures)}</div>')
+    parts.append(_scores(evidence))
+    return page.section("Can it be trusted?", *parts)
+
+
+def _numbers(evidence: Evidence, seed: int) -> list[str]:
+    numbers = [c for c in evidence.columns if c.column.is_number]
+    if not numbers:
+        return []
+    ranks = np.concatenate([c.ranks(seed + i) for i, c in enumerate(numbers)])
+    came = np.array([(np.abs(ranks - 0.5) <= promise / 2).mean() for promise in PROMISES])
+    error = 2 * np.sqrt(PROMISES * (1 - PROMISES) / len(ranks))
+    coverage = svg.against_diagonal(PROMISES, came, labels=("promised", "covered"), spread=error)
+    shares = np.histogram(ranks, 10, (0, 1))[0] / len(ranks)
+    flat = svg.flat_bars(shares, 2 * float(np.sqrt(0.09 / len(ranks))), "place of the truth")
+    return [
+        _figure(
+            "Intervals of numbers",
+            coverage,
+            "How many true values lie in intervals that promise to hold so many. On the dashed "
+            "line the promise is kept; below it the intervals are too narrow. Shaded: chance "
+            "alone.",
+        ),
+        _figure(
+            "Where the truth fell",
+            flat,
+            "The place of the true value in its predicted distribution. Flat is right; high ends "
+            "mean too narrow, a hump too wide, a slope too high or too low.",
+        ),
+    ]
+
+
+def _levels(evidence: Evidence) -> list[str]:
+    pairs = [c.confidence() for c in evidence.columns if not c.column.is_number]
+    if not pairs:
+        return []
+    sure = np.concatenate([pair[0] for pair in pairs])
+    right = np.concatenate([pair[1] for pair in pairs])
+    bins = np.minimum((sure * 8).astype(int), 7)
+    used = [b for b in range(8) if (bins == b).any()]
+    x = np.array([sure[bins == b].mean() for b in used])
+    y = np.array([right[bins == b].mean() for b in used])
+    count = np.array([(bins == b).sum() for b in used], dtype=float)
+    picture = svg.against_diagonal(
+        x,
+        y,
+        labels=("how sure", "how often right"),
+        spread=2 * np.sqrt(x * (1 - x) / count),
+        weight=count,
+    )
+    caption = (
+        "How often the most probable level was right, against its probability. Larger dots stand "
+        "for more cells; on the dashed line the probabilities mean what they say."
+    )
+    return [_figure("Probabilities of levels", picture, caption)]
+
+
+def _figure(title: str, picture: str, caption: str) -> str:
+    return f"<div><h3>{html.escape(title)}</h3>{picture}{page.paragraph(caption)}</div>"
+
+
+def _scores(evidence: Evidence) -> str:
+    rows = [_score(c) for c in evidence.columns]
+    head = [
+        "Column",
+        "cells",
+        "typical error",
+        "error of the mean, or of the commonest",
+        "better by",
+        "in 90 % interval",
+    ]
+    return page.grid(head, rows, (1, 2, 3, 4, 5))
+
+
+def _score(c: ColumnEvidence) -> list[str]:
+    number = c.column.is_number
+    better = f"{1 - c.error / c.simple_error:.0%}" if c.simple_error > 0 else "–"
+    unit = " days" if c.column.kind == "date" else ""
+    errors = [
+        f"{svg.text_of(float(f'{e:.3g}'))}{unit}" if number else f"{e:.0%} wrong"
+        for e in (c.error, c.simple_error)
+    ]
+    covered = f"{c.covered:.0%}" if number else ""
+    return [c.column.name, f"{len(c.truth):,}", *errors, better, covered]
+
+
+def _note(text: str) -> str:
+    return f'<div class="note">{page.paragraph(text)}</div>'
+
+
+def single_rows(table: Table, x: Tensor, observed: Tensor, rows: Tensor, drawn: Tensor) -> str:
+    """Return a few rows with holes, and what the model says of each hole.
+
+    Args:
+        table: The columns.
+        x: All rows.
+        observed: Of them.
+        rows: The rows to show.
+        drawn: Of them, ``(samples, rows, columns)``.
+    """
+    if not len(rows):
+        return ""
+    shapes = {
+        index: _shape(column, in_units(column, x[observed[:, index], index]))
+        for index, column in enumerate(table.modelled)
+        if column.is_number and not observed[rows, index].all()
+    }
+    parts = [
+        _row(table, row, x[row], observed[row], drawn[:, place], shapes)
+        for place, row in enumerate(rows.tolist())
+    ]
+    text = (
+        "The dot is the median, the thick bar holds half of the probability and the thin one 90 %; "
+        "behind them the column's observed values."
+    )
+    return page.section("A few rows, with their intervals", page.paragraph(text, "quiet"), *parts)
+
+
+def _row(
+    table: Table, row: int, x: Tensor, observed: Tensor, drawn: Tensor, shapes: dict[int, Shape]
+) -> str:
+    known, holes = [], []
+    for index, column in enumerate(table.modelled):
+        if observed[index]:
+            value = written(column, float(in_units(column, x[index])))
+            known.append(f"{html.escape(column.name)} <b>{html.escape(value)}</b>")
+        else:
+            holes.append(
+                _hole(column, in_units(column, drawn[:, index], answer=True), shapes.get(index))
+            )
+    words = _listed(known, MOST_KNOWN, " · ") or "nothing is known of this row"
+    body = "".join(holes[:MOST_HOLES])
+    if len(holes) > MOST_HOLES:
+        body += page.paragraph(f"and {len(holes) - MOST_HOLES} more holes", "quiet")
+    return f'<div class="row"><h3>Row {row + 1:,}</h3><p class="seen">{words}</p>{body}</div>'
+
+
+def _listed(texts: Sequence[str], most: int, between: str) -> str:
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return between.join([*texts[:most], *more])
+
+
+def _shape(column: Column, seen: Floats) -> Shape:
+    """Return the edges and heights of a column's histogram."""
+    if not len(seen):  # fitted on another table
+        seen = np.array([column.low, column.high])
+    edges = bin_edges(column, seen)
+    return edges, heights(seen, edges)
+
+
+def _hole(column: Column, draws: Floats, shape: Shape | None) -> str:
+    if column.is_number and shape is not None:
+        edges, tall = shape
+        quantiles = np.quantile(draws, [0.05, 0.25, 0.5, 0.75, 0.95])
+        low, _, middle, _, high = (written(column, float(q)) for q in quantiles)
+        ends = (float(edges[0]), float(edges[-1]))
+        picture = svg.interval(ends, quantiles.tolist(), tall, lambda v: written(column, v))
+        said = f"<b>{html.escape(middle)}</b> &nbsp;90 %: {html.escape(low)} to {html.escape(high)}"
+    else:
+        shares = np.bincount(draws.astype(int), minlength=len(column.levels)) / len(draws)
+        top = np.argsort(-shares, kind="stable")[:3]
+        top = top[shares[top] > 0]
+        names = [level_text(column.levels[i]) for i in top]
+        picture = svg.chances(names, shares[top])
+        said = f"<b>{html.escape(names[0])}</b> &nbsp;with probability {shares[top[0]]:.0%}"
+    name = f'<div class="name">{html.escape(column.name)}</div>'
+    return f'<div class="hole">{name}<div>{picture}</div><div class="said">{said}</div></div>'
+
+
+def assumptions() -> str:
+    """Return, in plain words, what the answers assume about why cells are missing."""
+    return page.section(
+        "What the answers assume",
+        page.paragraph(
+            "Cells are taken to be missing at random given what is observed: of two rows that show "
+            "the same values, the one with the hole is no different in the hidden cell from the "
+            "one without. Then rows that are complete there teach what the others hide, even if, "
+            "say, older people answer less often: age is observed, and the model takes it into "
+            "account."
+        ),
+        page.paragraph("It fails where the hidden value itself decides whether it is seen:"),
+        page.points(
+            [
+                "people with high incomes leave the income blank, and nothing else in the row "
+                "tells so;",
+                "a scale shows nothing above its limit, or a sensor below its threshold;",
+                "a question is only asked after another answer, so that the cell has no value at "
+                "all.",
+            ]
+        ),
+        page.paragraph(
+            "Nothing in the table can prove or refute this, the pictures above included: they "
+            "judge cells that were hidden at random. If you have reason to doubt it, change the "
+            "imputed values by the amounts you fear, run your analysis again, and see whether your "
+            "conclusion stands."
+        ),
+        page.paragraph(
+            "A filled table holds one best guess per hole, and best guesses vary less than real "
+            "values. For standard errors, tests and intervals use several draws (postmatch impute "
+            "--draws 5), run the analysis on each, and pool the results by Rubin's rules "
+            "(postmatch.pool)."
+        ),
+    )

@@ -1,0 +1,374 @@
+"""A table with its model: frames in, frames out."""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Self, final
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from postmatch import __version__
+from postmatch.answers import Prediction, prediction_of, summary_of
+from postmatch.conditioning import Conditional, MatchedVAE
+from postmatch.distributions.mixed import MixedColumns
+from postmatch.randomness import RowNoise, noise_blocks, seeded
+from postmatch.tables import Column, Table
+from postmatch.tables.overrides import unknown_name
+from postmatch.tables.table import Ordered
+from postmatch.tabular import TableModelConfig, fit_matched, plan_for, table_model
+from postmatch.training.engine import Plan, Progress, Report
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+_MOST_NUMBERS = 1 << 19  # in one layer of one block of an answer: 2 MiB stays in the cache
+
+
+def fit_table(
+    data: Any,
+    *,
+    categorical: Collection[str] = (),
+    ordered: Ordered = (),
+    numeric: Collection[str] = (),
+    ignore: Collection[str] = (),
+    missing: Collection[str] = (),
+    config: TableModelConfig | None = None,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    show: Callable[[Progress], None] | None = None,
+) -> "TableModel":
+    """Learn a table's columns and train a model on its rows, holes and all.
+
+    Args:
+        data: pandas, polars or pyarrow, or an array whose columns are then x0, x1, ...
+        categorical: Columns of levels without order.
+        ordered: Columns of levels with an order: as given, or else by the numbers in them.
+        numeric: Columns of numbers, even if they look like identifiers or levels.
+        ignore: Columns to pass through.
+        missing: Texts, also of numbers, that mean a missing cell: ``["-999"]``.
+        config: Sizes of the model, by default chosen from the table's.
+        max_steps: Train for so many steps at most, in place of the default.
+        max_seconds: Train no longer than this.
+        quick: Train for seconds rather than minutes.
+        seed: The same seed gives the same model, on the same machine.
+        device: Where to train and answer; ``auto`` is a GPU if there is one.
+        show: Told of the progress now and then.
+    """
+    table = Table.fit(
+        data,
+        categorical=categorical,
+        ordered=ordered,
+        numeric=numeric,
+        ignore=ignore,
+        missing=missing,
+    )
+    if not table.modelled:
+        raise ValueError(f"the table has no column to model: {'; '.join(table.notes)}")
+    x, observed = table.encode(data)
+    if not observed.any():
+        raise ValueError("the table has no observed cell to learn from")
+    x, observed = x.to(device_of(device)), observed.to(device_of(device))
+    chosen, plan, options = plan_for(table.specs, len(x), quick=quick)
+    config = chosen if config is None else config
+    plan = _limited(plan, max_steps, max_seconds)
+    with seeded(seed):
+        model = table_model(table.specs, config).to(x.device)
+        report = fit_matched(model, x, observed, plan, options, seed=seed, show=show)
+    facts = {"rows": len(x), "columns": len(table.columns), "seed": seed, **_facts(report)}
+    return TableModel(table, model, config, {**facts, "notes": list(table.notes)})
+
+
+def device_of(name: str | torch.device) -> torch.device:
+    """Return the device of this name; ``auto`` is a GPU if there is one."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device("cuda" if there["cuda"] else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device must be auto, cpu, cuda or mps, got {name!r}") from None
+    if not there.get(device.type, True):
+        raise ValueError(f"device {device} was asked for, but torch finds none here")
+    return device
+
+
+@final
+class TableModel:
+    """A fitted table and the model of its rows.
+
+    Rows are answered one by one: neither their order, nor their company, nor how they are cut into
+    chunks changes an answer. Answers change nothing in the model, so threads may share it.
+
+    Args:
+        table: What was learned of the columns.
+        model: Trained on the table's x.
+        config: The sizes of the model.
+        facts: How it was made, as plain JSON.
+    """
+
+    def __init__(
+        self, table: Table, model: MatchedVAE, config: TableModelConfig, facts: Mapping[str, Any]
+    ) -> None:
+        self.table, self.model, self.config = table, model.eval(), config
+        self.facts = dict(facts)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model answers."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model to a device and return it."""
+        self.model.to(device_of(device))
+        return self
+
+    @torch.inference_mode()
+    def impute(self, data: Any, *, num_samples: int = 32, seed: int = 0) -> Any:
+        """Return the same frame with its holes filled: by means, or by the most probable levels."""
+        x, observed = self.table.encode(data)
+        for rows in self._blocks(_with_holes(observed), num_samples):
+            x[rows] = self._given(x, observed, rows).impute(num_samples, seed).cpu()
+        return self.table.decode(x, data)
+
+    @torch.inference_mode()
+    def sample(self, data: Any, num_samples: int, *, seed: int = 0, offset: int = 0) -> list[Any]:
+        """Return completed frames, each with a joint draw of all the holes of every row.
+
+        Rows are drawn independently, equal ones too.
+
+        Args:
+            data: Rows with holes.
+            num_samples: How many frames; asking for more changes none of the first ones.
+            seed: The same seed gives the same draws.
+            offset: Which row of a longer table the first one is: chunks get the draws of the whole.
+        """
+        if num_samples < 1 or offset < 0:
+            raise ValueError(
+                f"num_samples must be at least 1 and offset at least 0, got {num_samples}, {offset}"
+            )
+        x, observed = self.table.encode(data)
+        drawn = x.repeat(num_samples, 1, 1)  # (samples, rows, columns)
+        for block, rows in noise_blocks(_with_holes(observed), offset):
+            answer = self._given(x, observed, rows)
+            for draws in self._blocks(torch.arange(num_samples), len(rows)):
+                seeds = [(seed, block, int(draw)) for draw in draws]
+                noise = RowNoise(seeds, rows + offset, self.device)
+                drawn[draws[:, None], rows] = answer.sample_from(noise).cpu()
+        return [self.table.decode(each, data) for each in drawn]
+
+    def quantiles(
+        self, data: Any, levels: Sequence[float], *, num_samples: int = 256, seed: int = 0
+    ) -> dict[float, dict[str, Array]]:
+        """Return, per level, a quantile of every modelled column's own distribution in each row.
+
+        In the user's units, as ``Table.values`` has them: dates are days since 1970. Categories
+        have no order, hence no quantiles: the most probable one stands in. Cells that are there
+        have their own value.
+        """
+        x, observed = self.table.encode(data)
+        names = [column.name for column in self.table.modelled]
+        found = self._quantiles(x, observed, levels, num_samples, seed)
+        return {
+            level: dict(zip(names, self.table.values(at), strict=True))
+            for level, at in zip(levels, found, strict=True)
+        }
+
+    def impute_quantiles(
+        self, data: Any, levels: Sequence[float], *, num_samples: int = 256, seed: int = 0
+    ) -> dict[float, Any]:
+        """Return, per level, the same frame with its holes filled by that quantile."""
+        x, observed = self.table.encode(data)
+        found = self._quantiles(x, observed, levels, num_samples, seed)
+        return {level: self.table.decode(at, data) for level, at in zip(levels, found, strict=True)}
+
+    @torch.inference_mode()
+    def summarise(
+        self,
+        data: Any,
+        levels: Sequence[float] = (0.05, 0.95),
+        *,
+        num_samples: int = 256,
+        seed: int = 0,
+        offset: int = 0,
+    ) -> pa.Table:
+        """Return a pyarrow table with one row per hidden cell.
+
+        Its columns are ``row``, ``column``, ``mean``, ``q05``, ``q95`` and ``probability``. Of
+        levels, ``mean`` is the most probable one and ``probability`` its probability, which is null
+        for numbers; categories have no quantiles. The cells of ``mean`` and of the quantiles are
+        numbers if all modelled columns are, otherwise text.
+
+        Args:
+            data: Rows with holes.
+            levels: Of the quantiles.
+            num_samples: Draws per row.
+            seed: Of the noise that rows share.
+            offset: The number of the first row.
+        """
+        x, observed = self.table.encode(data)
+        quantiles = self._quantiles(x, observed, levels, num_samples, seed)
+        point, probability = x.clone(), torch.zeros_like(x)
+        for rows in self._blocks(_with_holes(observed), num_samples):
+            decoded = self._given(x, observed, rows).marginals(num_samples, seed)
+            best = self.model.vae.point(decoded)
+            point[rows] = best.cpu()
+            probability[rows] = decoded.log_prob(best).exp().mean(0).cpu()
+        at = dict(zip(levels, quantiles, strict=True))
+        return summary_of(self.table, ~observed, point, probability, at, offset)
+
+    @torch.inference_mode()
+    def score(
+        self,
+        data: Any,
+        *,
+        given: Collection[str] | None = None,
+        num_samples: int = 100,
+        seed: int = 0,
+        precise: bool = False,
+    ) -> Floats:
+        r"""Return one log-likelihood per row, in the user's units, bounded from below.
+
+        That of all cells that are there, :math:`\log p(x_o)`, or of those of other columns given
+        the cells of some: a density for continuous numbers, a mass for the others. Rows without a
+        cell to score get 0.
+
+        Args:
+            data: Rows, holes allowed.
+            given: Columns whose cells are known rather than scored.
+            num_samples: Draws per row, an even number; more of them tighten the bound.
+            seed: Of the noise that rows share.
+            precise: Compute in double precision, at half the speed: not even the last digits then
+                tell what rows came along.
+        """
+        x, observed = self.table.encode(data)
+        seen = observed & self._among(given or ())
+        scored = observed & ~seen
+        model, device, dtype = self._for_scores(precise=precise)
+        total = torch.zeros(len(x), dtype=torch.float64)
+        for rows in self._blocks(scored.any(1).nonzero()[:, 0], num_samples):
+            here, known = x[rows].to(device, dtype), observed[rows].to(device)
+            answer = model.given(here, seen[rows].to(device))
+            total[rows] = answer.log_prob(here, known, num_samples, seed).cpu().double()
+        total += (scored * self.table.log_jacobian).sum(1, dtype=torch.float64)
+        scores: Floats = total.numpy()
+        return scores
+
+    def unlikely(self, data: Any, most: int = 10, *, seed: int = 0) -> list[tuple[int, float]]:
+        """Return the rows with the lowest scores, worst first, each with its score."""
+        scores = self.score(data, seed=seed)
+        return [(int(row), float(scores[row])) for row in np.argsort(scores)[:most]]
+
+    @torch.inference_mode()
+    def predict(
+        self, data: Any, target: str, *, num_samples: int = 32, seed: int = 0
+    ) -> Prediction:
+        """Return the distribution of one column in each row, given whatever else is there.
+
+        The column's own cells are not looked at; it may be absent.
+        """
+        index, column = self._modelled(target)
+        x, observed = self.table.encode(data, optional=(target,))
+        observed[:, index] = False
+        best = torch.empty(len(x))
+        draws = torch.empty(num_samples if column.is_number else 0, len(x))
+        chances = torch.empty(len(x), len(column.levels))
+        order = torch.linspace(0.0, 1.0, num_samples).tolist()  # the levels of sorted draws
+        for rows in self._blocks(torch.arange(len(x)), num_samples):
+            answer = self._given(x, observed, rows)
+            best[rows] = answer.impute(num_samples, seed)[:, index].cpu()
+            if column.is_number:
+                draws[:, rows] = answer.quantiles(order, num_samples, seed)[..., index].cpu()
+            else:
+                decoded = answer.marginals(num_samples, seed)
+                assert isinstance(decoded, MixedColumns)
+                chances[rows] = decoded.probs(index).mean(0).cpu()
+        return prediction_of(column, best, draws, chances)
+
+    def draw(self, rows: int, given: Mapping[str, str] | None = None, *, seed: int = 0) -> Any:
+        """Return new rows as a pyarrow table of text, from the joint distribution or given values.
+
+        Columns that are not modelled stay empty.
+        """
+        if rows < 1:
+            raise ValueError(f"rows must be at least 1, got {rows}")
+        return self.sample(self.table.frame_from([given or {}] * rows), 1, seed=seed)[0]
+
+    @torch.inference_mode()
+    def _quantiles(
+        self, x: Tensor, observed: Tensor, levels: Sequence[float], num_samples: int, seed: int
+    ) -> Tensor:
+        """Return x at each level, ``(levels, rows, columns)``."""
+        found = x.repeat(len(levels), 1, 1)
+        category = [i for i, spec in enumerate(self.table.specs) if spec.kind == "category"]
+        for rows in self._blocks(_with_holes(observed), num_samples):
+            answer = self._given(x, observed, rows)
+            found[:, rows] = answer.quantiles(levels, num_samples, seed).cpu()
+            if category:
+                best = answer.impute(num_samples, seed).cpu()
+                found[:, rows[:, None], category] = best[:, category]
+        return found
+
+    def _given(self, x: Tensor, observed: Tensor, rows: Tensor) -> Conditional:
+        return self.model.given(x[rows].to(self.device), observed[rows].to(self.device))
+
+    def _blocks(self, rows: Tensor, num_samples: int) -> list[Tensor]:
+        """Split rows so that the widest layer of a block's answer keeps a moderate size."""
+        each = 3 * self.config.column_components
+        widths = [spec.size if spec.kind == "category" else each for spec in self.table.specs]
+        widest = max(self.config.width, sum(widths))
+        size = max(1, _MOST_NUMBERS // (widest * max(1, num_samples)))
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def _for_scores(self, *, precise: bool) -> tuple[MatchedVAE, torch.device, torch.dtype]:
+        if not precise:
+            return self.model, self.device, torch.float32
+        device = torch.device("cpu") if self.device.type == "mps" else self.device
+        return copy.deepcopy(self.model).to(device, torch.float64), device, torch.float64
+
+    def _among(self, names: Collection[str]) -> Tensor:
+        """Return which columns of x have these names."""
+        wanted = {self._modelled(name)[1].name for name in names}
+        return torch.tensor([column.name in wanted for column in self.table.modelled])
+
+    def _modelled(self, name: str) -> tuple[int, Column]:
+        for index, column in enumerate(self.table.modelled):
+            if column.name == name:
+                return index, column
+        if name in self.table.names:
+            raise ValueError(f"column {name!r} is not modelled")
+        raise ValueError(unknown_name(name, self.table.names))
+
+
+def _with_holes(observed: Tensor) -> Tensor:
+    return (~observed).any(1).nonzero()[:, 0]
+
+
+def _limited(plan: Plan, max_steps: int | None, max_seconds: float | None) -> Plan:
+    for name, limit in (("max_steps", max_steps), ("max_seconds", max_seconds)):
+        if limit is not None and not limit > 0:
+            raise ValueError(f"{name} must be positive, got {limit}")
+    if max_steps is not None:
+        plan = dataclasses.replace(plan, steps=max_steps)
+    if max_seconds is not None:
+        plan = dataclasses.replace(plan, max_seconds=max_seconds)
+    return plan
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    held_out = -report.best_validation
+    return {
+        "steps": report.steps,
+        "seconds": round(report.seconds, 3),
+        "best_step": report.best_step,
+        "held_out_log_prob": held_out if math.isfinite(held_out) else None,
+        "stopped_by": report.stopped_by,
+        "version": __version__,
+    }

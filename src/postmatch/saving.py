@@ -1,0 +1,214 @@
+"""Models in folders: safetensors and versioned JSON, never pickle; loading runs no code.
+
+A folder holds ``config.json`` (what the model is, how it was made, digests of the other files),
+``table.json`` (its columns) and ``weights.safetensors``.
+"""
+
+import dataclasses
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
+
+from postmatch.models import TableModel, device_of
+from postmatch.randomness import seeded
+from postmatch.tables import Table
+from postmatch.tabular import TableModelConfig, table_model
+
+FORMAT_VERSION = 1
+CONFIG, TABLE, WEIGHTS = "config.json", "table.json", "weights.safetensors"
+_KEYS = {"format_version", "kind", "config", "facts", "sha256"}
+
+Files = dict[str, bytes]
+
+
+def save(model: TableModel, folder: str | Path) -> None:
+    """Write a model to a folder, which then holds either what it held before or all of the model.
+
+    Raises:
+        ValueError: If the folder holds anything but a model.
+        TypeError: If the model's class is one that ``load`` could not rebuild.
+    """
+    if not isinstance(model, TableModel):
+        raise TypeError(
+            f"save knows how to rebuild a TableModel, not a {type(model).__name__}: "
+            "save the state_dict() of a model built by hand, and its sizes, yourself"
+        )
+    _put(_files(model), Path(folder))
+
+
+def load(folder: str | Path, *, device: str | torch.device = "auto") -> TableModel:
+    """Return the model that ``save`` wrote.
+
+    Args:
+        folder: Where it is.
+        device: Where it shall answer; ``auto`` is a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: If the folder or one of its files is not there.
+        ValueError: If a file is damaged, or was written by a newer version, or is no model.
+    """
+    device = device_of(device)
+    folder = Path(folder)
+    place = folder if folder.exists() else _previous(folder)
+    if not place.is_dir():
+        raise FileNotFoundError(f"{folder}: no such model folder")
+    try:
+        config, files = _read(place)
+        builder = _BUILDERS.get(config["kind"])
+        if builder is None:
+            known = ", ".join(_BUILDERS)
+            raise ValueError(f"the kind of model must be one of {known}, got {config['kind']!r}")
+        return builder(config, files).to(device)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+
+
+def is_model(folder: str | Path) -> bool:
+    """Return whether there is a model to load, sound or not."""
+    return any((place / CONFIG).is_file() for place in (Path(folder), _previous(Path(folder))))
+
+
+def _files(model: TableModel) -> Files:
+    """Return the contents of each file, the one that vouches for the others last."""
+    state = {name: value.cpu().contiguous() for name, value in model.model.state_dict().items()}
+    files = {TABLE: _json(model.table.to_json()), WEIGHTS: safetensors.save(state)}
+    config = {
+        "format_version": FORMAT_VERSION,
+        "kind": "table",
+        "config": dataclasses.asdict(model.config),
+        "facts": model.facts,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    }
+    return {**files, CONFIG: _json(config)}
+
+
+def _read(folder: Path) -> tuple[Mapping[str, Any], Files]:
+    """Return the checked configuration and the contents of the files it vouches for."""
+    config = _parsed(_bytes(folder, CONFIG), CONFIG)
+    version = config.get("format_version")
+    if type(version) is not int or version < 1:
+        raise ValueError(f"{CONFIG} is not that of a postmatch model")
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"written by a newer postmatch (format {version}, this one reads up to "
+            f"{FORMAT_VERSION}): upgrade postmatch to read it"
+        )
+    if set(config) != _KEYS:
+        odd = ", ".join(sorted(set(config) ^ _KEYS))
+        raise ValueError(f"{CONFIG} must have the keys {', '.join(sorted(_KEYS))}; check {odd}")
+    digests = config["sha256"]
+    if not isinstance(digests, dict) or set(digests) != {TABLE, WEIGHTS}:
+        raise ValueError(f"{CONFIG} must hold the digests of {TABLE} and {WEIGHTS}")
+    files = {name: _bytes(folder, name) for name in (TABLE, WEIGHTS)}
+    for name, data in files.items():
+        if hashlib.sha256(data).hexdigest() != digests[name]:
+            raise ValueError(f"{name} is damaged: it is not the file that was saved")
+    return config, files
+
+
+def _table_model(config: Mapping[str, Any], files: Files) -> TableModel:
+    table = Table.from_json(_parsed(files[TABLE], TABLE))
+    sizes = _sizes(config["config"])
+    if not isinstance(config["facts"], dict):
+        raise ValueError(f"facts must be an object, got {config['facts']!r}")
+    try:
+        weights = safetensors.load(files[WEIGHTS])
+        with seeded(0):  # building draws weights, which the saved ones replace
+            model = table_model(table.specs, sizes)
+        model.load_state_dict(weights)
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"{WEIGHTS} does not fit {CONFIG} and {TABLE}: {reason}") from None
+    return TableModel(table, model, sizes, config["facts"])
+
+
+_BUILDERS: dict[str, Callable[[Mapping[str, Any], Files], TableModel]] = {"table": _table_model}
+
+
+def _sizes(config: Any) -> TableModelConfig:
+    """Return the sizes of a model, each checked."""
+    fields = {field.name: field for field in dataclasses.fields(TableModelConfig)}
+    if not isinstance(config, dict) or set(config) != set(fields):
+        given = set(config) if isinstance(config, dict) else set()
+        odd = ", ".join(sorted(given ^ set(fields)))
+        raise ValueError(f"config must have exactly the sizes of a table's model; check {odd}")
+    for name, value in config.items():
+        wanted = fields[name].type
+        allowed = (int, float) if wanted is float else (wanted,)
+        if type(value) not in allowed or (isinstance(value, int | float) and not 0 <= value <= 1e6):
+            raise ValueError(f"config: {name} cannot be {value!r}")
+    return TableModelConfig(**config)
+
+
+def _put(files: Files, folder: Path) -> None:
+    """Write files to a new folder, and put it in the place of the old one."""
+    folder = folder.resolve()  # through a link, so that the link stays
+    previous = _previous(folder)
+    if not folder.exists() and previous.exists():  # an earlier save was cut off half way
+        previous.rename(folder)
+    _check_place(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    try:
+        partial.mkdir()
+        for name, data in files.items():
+            (partial / name).write_bytes(data)
+        if previous.exists():
+            shutil.rmtree(previous)
+        if folder.exists():
+            folder.rename(previous)  # where load looks as long as there is no folder
+        partial.rename(folder)
+        shutil.rmtree(previous, ignore_errors=True)
+    finally:  # also after Ctrl-C
+        shutil.rmtree(partial, ignore_errors=True)
+        if not folder.exists() and previous.exists():
+            previous.rename(folder)
+
+
+def _check_place(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: a model is saved as a folder, and this is a file")
+    here = {path.name for path in folder.iterdir()}
+    if not here:
+        return
+    if not {CONFIG, WEIGHTS} <= here:
+        raise ValueError(f"{folder}: is no model of postmatch, so it is not overwritten")
+    strange = sorted(here - {CONFIG, TABLE, WEIGHTS})
+    if strange:
+        raise ValueError(f"{folder}: is not overwritten, because it also holds {strange[0]}")
+
+
+def _previous(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.previous")
+
+
+def _bytes(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{folder}: the model lacks its {name}") from None
+
+
+def _json(data: Any) -> bytes:
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def _parsed(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except ValueError:
+        raise ValueError(f"{name} is damaged: it does not read as JSON") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} is damaged: it must hold an object")
+    return content

@@ -1,0 +1,177 @@
+import html
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cli.conftest import Call
+from postmatch import load
+from postmatch.cli.evidence import ColumnEvidence, held_out, judge, telling_rows
+from postmatch.cli.svg import ticks
+from postmatch.models import TableModel
+from postmatch.tables import Column, Table, read_table
+
+VOID = {"meta", "br", "link"}
+
+
+class Checker(HTMLParser):
+    """Raises unless every tag is closed in its turn; collects what the page asks of the world."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.wanted: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.wanted += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def test_the_page_is_whole_and_needs_no_other_file(people: Path, kept: Path, call: Call) -> None:
+    result = call("report", people, "-m", kept, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    text = Path(told["output"]).read_text(encoding="utf-8")
+    page = checked(text)
+    assert page.wanted == []
+    assert "url(" not in text
+    assert page.tags.count("svg") > 8
+    for heading in (
+        "What is missing",
+        "Observed and imputed",
+        "Can it be trusted?",
+        "A few rows, with their intervals",
+        "What the columns were taken for",
+        "What the answers assume",
+    ):
+        assert f"<h2>{html.escape(heading)}</h2>" in text
+    assert set(told["held_out"]["columns"]) == {"age", "town", "size"}
+
+
+def test_names_and_values_cannot_break_the_page(tmp_path: Path, call: Call) -> None:
+    evil = "<script>alert(1)</script>"
+    rows = [f'{i % 5},"{evil if i % 2 else "a&b"}",{i / 7:.3f}' for i in range(80)]
+    rows[4], rows[9] = ",a&b,1.5", "3,?,2.5"
+    (tmp_path / "evil.csv").write_text("\n".join(['"<b>n</b>",x&y,"z""\'>"', *rows, ""]))
+    result = call("report", "evil.csv", "--steps", 2, "-o", "r.html")
+    assert result.exit_code == 0, result.output
+    text = Path("r.html").read_text(encoding="utf-8")
+    page = checked(text)
+    assert "script" not in page.tags
+    assert html.escape(evil) in text
+    assert "<b>n</b>" not in text
+
+
+@pytest.mark.parametrize("wish", [(), ("--quick",)])  # several models together, and one
+def test_a_model_fitted_here_is_judged_by_cells_it_never_learned_from(
+    wish: tuple[str, ...], people: Path, call: Call
+) -> None:
+    call("report", people, "--steps", 10, "-m", "m", "-o", "own.html", *wish)
+    text = Path("own.html").read_text(encoding="utf-8")
+    assert "learned from" in text
+    assert "kinder than the truth" not in text
+    lines = people.read_text().splitlines()
+    other = Path("other.csv")
+    other.write_text("\n".join([lines[0], *reversed(lines[1:]), ""]))
+    call("report", other, "-m", "m", "-o", "other.html")
+    assert "kinder than the truth" in Path("other.html").read_text(encoding="utf-8")
+
+
+def test_the_cells_to_judge_by_are_observed_and_about_a_tenth(people: Path, kept: Path) -> None:
+    model = load(kept, device="cpu")
+    x, observed = model.table.encode(read_table(people))
+    (trial,) = held_out(model, x, observed)
+    assert not (trial.hidden & ~observed).any()
+    share, cells = float(trial.hidden.sum() / observed.sum()), int(observed.sum())
+    assert abs(share - 0.1) < 4 * (0.09 / cells) ** 0.5
+
+
+def test_cells_of_another_table_are_not_called_held_out(people: Path, kept: Path) -> None:
+    model = load(kept, device="cpu")
+    x, observed = model.table.encode(read_table(people))
+    assert held_out(model, x.flip(0), observed.flip(0)) == []
+    assert held_out(model, x[1:], observed[1:]) == []
+
+
+def test_ranks_of_draws_from_the_truth_are_uniform_also_with_ties() -> None:
+    random = np.random.default_rng(0)
+    cells, samples = 4000, 99
+    for values in (
+        random.normal(size=(samples + 1, cells)),
+        random.integers(0, 3, size=(samples + 1, cells)).astype(float),
+    ):
+        evidence = ColumnEvidence(
+            Column("a", "numeric"), values[0], values[1:].mean(0), values[1:], 0.0, 1.0
+        )
+        counts = np.histogram(evidence.ranks(1), 10, (0, 1))[0]
+        # A chi-squared statistic with 9 degrees of freedom: 27.9 is its 99.9 % quantile.
+        assert ((counts - cells / 10) ** 2 / (cells / 10)).sum() < 27.9
+
+
+def test_the_best_guess_beats_the_simple_one_where_columns_agree(people: Path, kept: Path) -> None:
+    model: TableModel = load(kept, device="cpu")
+    x, observed = model.table.encode(read_table(people))
+    evidence = judge(model, x, observed, 0)
+    age = next(c for c in evidence.columns if c.column.name == "age")
+    assert age.error < 0.9 * age.simple_error
+    assert 0.0 <= evidence.covered <= 1.0
+
+
+def test_rows_to_show_have_holes_in_different_columns() -> None:
+    observed = torch.ones(6, 3, dtype=torch.bool)
+    observed[0, 0] = observed[1, 0] = observed[2, 0] = observed[4, 1] = observed[5, 2] = False
+    rows = torch.tensor([0, 1, 2, 4, 5])
+    assert telling_rows(observed, rows, 3).tolist() == [0, 4, 5]
+
+
+def test_a_table_without_holes_and_one_with_dates_have_a_page(tmp_path: Path, call: Call) -> None:
+    days = [f"2024-{1 + i % 12:02d}-{1 + i % 28:02d},{i % 9}" for i in range(50)]
+    (tmp_path / "full.csv").write_text("\n".join(["day,n", *days, ""]))
+    assert call("report", "full.csv", "--steps", 2).exit_code == 0
+    assert "every cell is there" in Path("full.report.html").read_text(encoding="utf-8")
+    days[5], days[6] = ",3", "2024-05-05,"
+    (tmp_path / "gaps.csv").write_text("\n".join(["day,n", *days, ""]))
+    assert call("report", "gaps.csv", "--steps", 2).exit_code == 0
+    text = Path("gaps.report.html").read_text(encoding="utf-8")
+    assert "2024-01-01 to 2024-12-24" in text
+
+
+def test_an_old_page_survives_a_failure(
+    people: Path, kept: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("r.html").write_text("old")
+    monkeypatch.setattr(Table, "encode", lambda *_: 1 / 0)
+    result = call("report", people, "-m", kept, "-o", "r.html")
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in result.stderr
+    assert Path("r.html").read_text() == "old"
+
+
+def test_ticks_are_round_and_inside() -> None:
+    random = np.random.default_rng(0)
+    for low, width in zip(
+        random.normal(size=50) * 1e3, 10 ** random.uniform(-3, 6, 50), strict=True
+    ):
+        marks = ticks(low, low + width)
+        assert 1 <= len(marks) <= 5
+        assert all(low - 1e-6 <= mark <= low + width + 1e-6 for mark in marks)

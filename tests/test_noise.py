@@ -1,0 +1,217 @@
+"""Noise: evenly spread, the same for every row, and turned into draws of the right distribution."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Gamma, Independent, MultivariateNormal, Normal
+from torch.testing import assert_close
+
+from postmatch.distributions.autoregressive import AutoregressiveMixture, mixture_net
+from postmatch.distributions.columns import ColumnSpec
+from postmatch.distributions.layout import ColumnLayout
+from postmatch.distributions.mixed import MixedColumns
+from postmatch.distributions.noise import (
+    choose_component,
+    from_noise,
+    noise_size,
+    quasi_uniform,
+    standard_logistic,
+    standard_normal,
+)
+from postmatch.distributions.stratified import StratifiedMixture
+
+CPU = torch.device("cpu")
+
+
+def diagonal() -> Distribution:
+    return Independent(Normal(torch.randn(2, 3), torch.rand(2, 3) + 0.2), 1)
+
+
+def full() -> Distribution:
+    lower = torch.randn(2, 3, 3).tril() + 2.0 * torch.eye(3)
+    return MultivariateNormal(torch.randn(2, 3), scale_tril=lower)
+
+
+def mixture() -> Distribution:
+    return AutoregressiveMixture(mixture_net(3, 4, 8, 1, context_size=2), torch.randn(2, 2))
+
+
+def columns() -> Distribution:
+    specs = (ColumnSpec("number"), ColumnSpec("ordered", size=4), ColumnSpec("category", size=3))
+    layout = ColumnLayout(specs, 2)
+    return MixedColumns(layout, torch.randn(2, layout.num_outputs))
+
+
+EVERY = {"diagonal": diagonal, "full": full, "mixture": mixture, "columns": columns}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", EVERY)
+def test_from_noise_equals_sample_in_distribution(name: str) -> None:
+    distribution = EVERY[name]()
+    size = noise_size(distribution)
+    assert size is not None
+    ours = from_noise(distribution, torch.rand(20_000, 2, size))
+    theirs = distribution.sample(torch.Size([20_000]))
+    assert ours.shape == theirs.shape
+    error = ((ours.var(0) + theirs.var(0)) / 20_000).sqrt()
+    assert ((ours.mean(0) - theirs.mean(0)).abs() < 4.5 * error).all()
+    ours, theirs = ours.flatten(1), theirs.flatten(1)  # (samples, 6)
+    # Products of pairs, so that the two agree on covariances as well, within and between rows.
+    pairs = [torch.einsum("si,sj->sij", v - v.mean(0), v - v.mean(0)) for v in (ours, theirs)]
+    error = ((pairs[0].var(0) + pairs[1].var(0)) / 20_000).sqrt()
+    assert ((pairs[0].mean(0) - pairs[1].mean(0)).abs() < 4.5 * error).all()
+
+
+@torch.no_grad()
+def test_a_plain_normal_over_features_takes_one_uniform_for_each() -> None:
+    decoded = Normal(torch.randn(50, 4, 2, 3), torch.rand(50, 4, 2, 3) + 0.1)
+    assert noise_size(decoded) == 6
+    uniform = torch.rand(50, 1, 6)
+    expected = decoded.icdf(uniform.view(50, 1, 2, 3).expand(50, 4, 2, 3))
+    assert_close(from_noise(decoded, uniform), expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_strata_take_equal_shares_of_the_noise() -> None:
+    parts = [diagonal(), full()]
+    both = StratifiedMixture(parts)
+    uniform = torch.rand(10, 2, 3)
+    expected = torch.cat([from_noise(parts[0], uniform[:5]), from_noise(parts[1], uniform[5:])])
+    assert noise_size(both) == 3
+    assert torch.equal(from_noise(both, uniform), expected)
+
+
+def test_a_distribution_without_from_noise_says_so() -> None:
+    gamma = Independent(Gamma(torch.ones(2, 3), torch.ones(2, 3)), 1)
+    assert noise_size(gamma) is None
+    assert noise_size(Gamma(1.0, 1.0)) is None
+    assert noise_size(StratifiedMixture([diagonal(), gamma])) is None
+    with pytest.raises(TypeError, match="Gamma has no from_noise; register one for it"):
+        from_noise(Gamma(1.0, 1.0), torch.rand(3))
+
+
+@pytest.mark.parametrize("num_samples", [1, 7, 64, 100])
+def test_every_interval_holds_one_point_along_every_axis(num_samples: int) -> None:
+    points = quasi_uniform(num_samples, 40, 0, CPU)
+    assert points.shape == (num_samples, 1, 40)
+    assert points.min() >= 0.0
+    assert points.max() < 1.0
+    place = (points[:, 0] * num_samples).floor().sort(0).values
+    assert torch.equal(place, torch.arange(float(num_samples))[:, None].expand_as(place))
+
+
+def test_asking_for_more_axes_changes_none_of_the_first() -> None:
+    few, many = (quasi_uniform(64, size, 5, CPU) for size in (7, 300))
+    assert torch.equal(few, many[..., :7])
+
+
+def test_the_seed_decides_the_noise_and_torchs_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    first = quasi_uniform(16, 4, 1, CPU)
+    assert torch.equal(quasi_uniform(16, 4, 1, CPU), first)
+    assert not torch.equal(quasi_uniform(16, 4, 2, CPU), first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("num_samples", [64, 256])
+def test_no_two_axes_are_correlated_beyond_chance(num_samples: int) -> None:
+    points = quasi_uniform(num_samples, 200, 0, CPU)[:, 0]
+    correlation = (torch.corrcoef(points.T) - torch.eye(200)).abs()
+    assert correlation.max() < 5.0 / math.sqrt(num_samples)  # 19,900 pairs
+    assert correlation.square().mean().sqrt() < 1.1 / math.sqrt(num_samples)
+
+
+def test_more_axes_than_a_sobol_sequence_has_are_fine() -> None:
+    assert quasi_uniform(2, 30_000, 0, CPU).shape == (2, 1, 30_000)
+
+
+def test_the_mean_of_spread_noise_is_far_better_than_that_of_plain_noise() -> None:
+    means = torch.stack([standard_normal(quasi_uniform(64, 20, s, CPU)).mean(0) for s in range(50)])
+    assert means.square().mean().sqrt() < 0.1 / math.sqrt(64)
+    assert means.mean().abs() < 4.0 * means.std() / math.sqrt(means.numel())
+
+
+def test_points_are_uniform_over_seeds() -> None:
+    points = torch.cat([quasi_uniform(8, 5, seed, CPU) for seed in range(400)])[:, 0]  # (3200, 5)
+    # Within its interval a point is uniform, and every interval is as likely to come first.
+    inside = (points * 8) % 1.0
+    assert ((inside.mean(0) - 0.5).abs() < 4.0 * math.sqrt(1 / 12 / 3200)).all()
+    first = torch.stack([quasi_uniform(8, 5, seed, CPU)[0, 0] for seed in range(400)])
+    assert ((first.mean(0) - 0.5).abs() < 4.0 * math.sqrt(1 / 12 / 400)).all()
+
+
+def shares(logits: Tensor, uniform: Tensor) -> Tensor:
+    chosen = choose_component(logits.expand(len(uniform), -1), uniform, dim=-1)
+    return torch.bincount(chosen, minlength=logits.shape[-1]).double() / len(uniform)
+
+
+def test_components_are_chosen_by_their_weight() -> None:
+    logits = torch.tensor([0.3, -1.0, 2.0, 0.0])
+    evenly = (torch.arange(100_000) + 0.5) / 100_000
+    assert_close(shares(logits, evenly).float(), logits.softmax(0), atol=2e-5, rtol=0.0)
+
+
+def test_no_draw_ever_lands_on_what_has_no_weight() -> None:
+    # The cumulative sum of single-precision weights ends a little below 1 for some of these rows.
+    logits = torch.cat([torch.randn(20_000, 60), torch.full((20_000, 4), -torch.inf)], dim=1)
+    largest = torch.tensor(1.0).nextafter(torch.tensor(0.0)).expand(20_000)
+    assert choose_component(logits, largest, dim=-1).max() == 59
+    first = torch.tensor([-torch.inf, 0.0]).expand(3, -1)
+    assert (choose_component(first, torch.tensor([0.0, 0.5, largest[0]]), dim=-1) == 1).all()
+
+
+def test_quantile_functions_invert_their_distribution_functions_and_stay_finite() -> None:
+    uniform = torch.linspace(0.001, 0.999, 500, dtype=torch.float64)
+    assert_close(torch.special.ndtr(standard_normal(uniform)), uniform)
+    assert_close(torch.sigmoid(standard_logistic(uniform)), uniform)
+    ends = torch.tensor([0.0, 1.0])
+    for quantile in (standard_normal, standard_logistic):
+        low, high = quantile(ends).tolist()
+        assert -20.0 < low < -4.0
+        assert 4.0 < high < 20.0
+
+
+# Strata
+
+
+def bumps() -> StratifiedMixture:
+    places, widths = torch.tensor([[-1.0], [3.0]]), torch.tensor([[0.5], [1.5]])
+    return StratifiedMixture(
+        [Independent(Normal(m[None], s[None]), 1) for m, s in zip(places, widths, strict=True)]
+    )
+
+
+def test_a_stratified_mixture_is_a_density() -> None:
+    grid = torch.linspace(-20.0, 20.0, 8001)[:, None, None]
+    density = bumps().log_prob(grid)[:, 0].exp()
+    assert torch.trapezoid(density, grid[:, 0, 0]).item() == pytest.approx(1.0, abs=1e-4)
+    at = torch.tensor([[0.7]])
+    expected = 0.5 * sum(part.log_prob(at).exp() for part in bumps().parts)
+    assert_close(bumps().log_prob(at).exp(), expected)
+
+
+def test_every_part_of_a_stratified_mixture_gets_as_many_draws() -> None:
+    drawn = bumps().sample(torch.Size([8000]))
+    assert drawn.shape == (8000, 1, 1)
+    for half, mean, std in ((drawn[:4000], -1.0, 0.5), (drawn[4000:], 3.0, 1.5)):
+        assert abs(half.mean() - mean) < 4.0 * std / math.sqrt(4000)
+        assert abs(half.std() - std) < 4.0 * std / math.sqrt(8000)
+
+
+def test_importance_weights_of_a_stratified_mixture_average_to_one() -> None:
+    proposal, target = bumps(), Independent(Normal(torch.tensor([[1.0]]), torch.ones(1, 1)), 1)
+    weights = torch.stack([_weight(proposal, target) for _ in range(400)])
+    assert (weights.mean() - 1.0).abs() < 4.0 * weights.std() / math.sqrt(400)
+
+
+def _weight(proposal: StratifiedMixture, target: Distribution) -> Tensor:
+    z = proposal.sample(torch.Size([20]))
+    return (target.log_prob(z) - proposal.log_prob(z)).exp().mean()
+
+
+def test_a_share_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_samples must be a multiple of 2, got 5"):
+        bumps().sample(torch.Size([5]))
