@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from linear_gaussian import ExactPartial, draw_rows, exact_model, linear_gaussian
 from postmatch.training import engine
 from postmatch.training.averaging import WeightAverage
 from postmatch.training.engine import Plan, Progress, train
@@ -267,6 +268,23 @@ def test_matrices_decay_and_vectors_do_not() -> None:
     assert torch.equal(point.value, TARGET)
     assert (point.matrix < 0.75).all()
     assert (point.matrix > 0.0).all()
+
+
+def test_a_frozen_vae_is_left_as_it_was_to_the_bit() -> None:
+    vae = linear_gaussian().requires_grad_(False)
+    model = exact_model(vae, 0.7, 1.0)
+    before = {name: p.clone() for name, p in vae.state_dict().items()}
+    x, observed = draw_rows(vae, 64)
+    train(
+        model,
+        lambda _: model.losses(x, None, observed, train_vae=False),
+        plan(150, weight_decay=0.5),
+    )
+    assert all(torch.equal(p, before[name]) for name, p in vae.state_dict().items())
+    # And the partial encoder went where it should: to the exact posterior, shift 0 and scale 1.
+    assert isinstance(model.partial, ExactPartial)
+    assert model.partial.shift.norm() < 0.3
+    assert model.partial.log_scale.abs() < 0.15
 
 
 def noisy_run(seed: int) -> tuple[Tensor, list[tuple[int, float]]]:

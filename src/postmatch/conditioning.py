@@ -58,7 +58,8 @@ class MatchedVAE(nn.Module):
             available: What the rows really hold; None means everything.
             observed: What the partial encoder may see; what is not available is hidden anyway.
             beta: Weight of the VAE's KL term.
-            train_vae: Train the VAE too; otherwise it is frozen and only the match is returned.
+            train_vae: Train the VAE too; otherwise only the match is returned. Freeze a pretrained
+                VAE with ``requires_grad_(False)``, or weight decay will change it all the same.
             train_target: Let the match reach the VAE's encoder.
             num_samples: Draws of z per row in the match.
         """

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from postmatch.training.averaging import WeightAverage
-from postmatch.training.flat import FlatParameters, flatten
+from postmatch.training.flat import flatten
 
 Losses = dict[str, Tensor]
 _MOST_SKIPPED = 50  # non-finite steps in a row before giving up
@@ -45,6 +45,11 @@ class Plan:
     patience_after: float = 0.0
     max_seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("steps", "validate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
 
 @final
 @dataclass(frozen=True)
@@ -68,7 +73,6 @@ class Report:
     best_step: int = 0
     best_validation: float = math.inf
     skipped: int = 0
-    skipped_in_a_row: int = 0
     history: list[tuple[int, float]] = field(default_factory=list)
 
 
@@ -93,94 +97,111 @@ def train(
     Raises:
         FloatingPointError: If the loss or its gradient stays non-finite.
     """
-    flats = flatten(module)
-    optimiser = _optimiser(flats, plan)
-    average = WeightAverage([flat.vector for flat, _ in flats], plan.average)
-    report, watch = Report(), _Watch(plan)
-    best: list[Tensor] = []
+    run = _Run(module, loss, plan)
     try:
-        module.train()
-        while True:
-            losses = _update(report.steps, loss, plan, flats, optimiser, average, watch, report)
-            done = report.steps == plan.steps or watch.over()
-            if validate is not None and (done or report.steps % plan.validate_every == 0):
-                score = _validate(module, average, validate)
-                report.history.append((report.steps, score))
-                if score < report.best_validation:
-                    report.best_step, report.best_validation = report.steps, score
-                    best = average.copy()
-                elif plan.patience and _stale(report, plan):
-                    report.stopped_by, done = "patience", True
-            if show is not None and (done or report.steps % 10 == 0):
-                show(_progress(report, losses, 1.0 if done else watch.fraction(report.steps)))
-            if done:
-                break
+        while not run.done:
+            run.step()
+            if validate is not None and (run.done or run.report.steps % plan.validate_every == 0):
+                run.validate(validate)
+            if show is not None and (run.done or run.report.steps % 10 == 0):
+                show(run.progress())
     finally:
-        average.load(best or average.average)
-        for flat, _ in flats:
-            flat.release()
-        module.eval()
-        report.seconds = watch.seconds()
-    if report.stopped_by == "steps" and report.steps < plan.steps:
-        report.stopped_by = "time"
-    return report
+        run.close()
+    return run.report
 
 
-def _update(
-    step: int,
-    loss: Callable[[float], Losses],
-    plan: Plan,
-    flats: list[tuple[FlatParameters, bool]],
-    optimiser: torch.optim.Optimizer,
-    average: WeightAverage,
-    watch: "_Watch",
-    report: Report,
-) -> Losses:
-    """Take one step, or skip it if it is not finite."""
-    fraction = watch.fraction(step)
-    for group in optimiser.param_groups:
-        group["lr"] = plan.learning_rate * _rate(step, fraction, plan)
-    for flat, _ in flats:
-        flat.gradient.zero_()
-    losses = loss(fraction)
-    total = torch.stack(list(losses.values())).sum()
-    total.backward()  # type: ignore[no-untyped-call]
-    norm = nn.utils.clip_grad_norm_([flat.vector for flat, _ in flats], plan.clip_norm)
-    report.steps = step + 1
-    if bool(torch.isfinite(norm + total.detach())):
-        optimiser.step()
-        average.update()
-        report.skipped_in_a_row = 0
-        return losses
-    report.skipped += 1
-    report.skipped_in_a_row += 1
-    if report.skipped_in_a_row >= _MOST_SKIPPED:
-        raise FloatingPointError(
-            f"{report.skipped_in_a_row} steps in a row were not finite, last at step {step + 1}"
+@final
+class _Run:
+    """A training run in progress."""
+
+    def __init__(self, module: nn.Module, loss: Callable[[float], Losses], plan: Plan) -> None:
+        self.module, self.loss, self.plan = module.train(), loss, plan
+        self.report, self.done, self.losses = Report(), False, Losses()
+        self.flats = flatten(module)
+        self.vectors = [flat.vector for flat, _ in self.flats]
+        decays = [plan.weight_decay if matrices else 0.0 for _, matrices in self.flats]
+        groups = [
+            {"params": [vector], "weight_decay": decay}
+            for vector, decay in zip(self.vectors, decays, strict=True)
+        ]
+        self.optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True)
+        self.average = WeightAverage(self.vectors, plan.average)
+        self.best: list[Tensor] = []
+        self.skipped_in_a_row = 0
+        self.start = time.monotonic()
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.start
+
+    def fraction(self) -> float:
+        """Return how much of the plan is done, by steps or by time, whichever is further."""
+        limit = self.plan.max_seconds
+        by_time = self.seconds() / limit if limit else 0.0
+        return max(self.report.steps / self.plan.steps, by_time)
+
+    def step(self) -> None:
+        """Take one step, or skip it if it is not finite."""
+        fraction = self.fraction()
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.plan.learning_rate * _rate(self.report.steps, fraction, self.plan)
+        for flat, _ in self.flats:
+            flat.gradient.zero_()
+        self.losses = self.loss(fraction)
+        total = torch.stack(list(self.losses.values())).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.vectors, self.plan.clip_norm)
+        self.report.steps += 1
+        if bool(torch.isfinite(norm + total.detach())):
+            self.optimiser.step()
+            self.average.update()
+            self.skipped_in_a_row = 0
+        else:
+            self._skip()
+        if self.plan.max_seconds and self.seconds() >= self.plan.max_seconds:
+            self._stop("time")
+        elif self.report.steps == self.plan.steps:
+            self._stop("steps")
+
+    def validate(self, validate: Callable[[], float]) -> None:
+        """Judge the averaged weights, and keep a copy of the best."""
+        report = self.report
+        with self.average.applied(), torch.no_grad():
+            self.module.eval()
+            score = validate()
+            self.module.train()
+        report.history.append((report.steps, score))
+        if score < report.best_validation:
+            report.best_step, report.best_validation = report.steps, score
+            self.best = self.average.copy()
+        elif self.plan.patience and not self.done and _stale(report, self.plan):
+            self._stop("patience")
+
+    def progress(self) -> Progress:
+        values = {name: value.item() for name, value in self.losses.items()}
+        latest = self.report.history[-1][1] if self.report.history else None
+        return Progress(
+            1.0 if self.done else min(1.0, self.fraction()), self.report.steps, values, latest
         )
-    return losses
 
+    def close(self) -> None:
+        """Leave the best averaged weights in the module, also after an interruption."""
+        self.average.load(self.best or self.average.average)
+        for flat, _ in self.flats:
+            flat.release()
+        self.module.eval()
+        self.report.seconds = self.seconds()
 
-def _validate(module: nn.Module, average: WeightAverage, validate: Callable[[], float]) -> float:
-    with average.applied(), torch.no_grad():
-        module.eval()
-        score = validate()
-        module.train()
-    return score
+    def _skip(self) -> None:
+        self.report.skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= _MOST_SKIPPED:
+            raise FloatingPointError(
+                f"{self.skipped_in_a_row} steps in a row were not finite, "
+                f"last at step {self.report.steps}"
+            )
 
-
-def _progress(report: Report, losses: Losses, fraction: float) -> Progress:
-    values = {name: value.item() for name, value in losses.items()}
-    latest = report.history[-1][1] if report.history else None
-    return Progress(fraction, report.steps, values, latest)
-
-
-def _optimiser(flats: list[tuple[FlatParameters, bool]], plan: Plan) -> torch.optim.Optimizer:
-    groups = [
-        {"params": [flat.vector], "weight_decay": plan.weight_decay if matrices else 0.0}
-        for flat, matrices in flats
-    ]
-    return torch.optim.AdamW(groups, lr=plan.learning_rate, betas=(0.9, 0.99), fused=True)
+    def _stop(self, reason: str) -> None:
+        self.report.stopped_by, self.done = reason, True
 
 
 def _rate(step: int, fraction: float, plan: Plan) -> float:
@@ -191,23 +212,3 @@ def _rate(step: int, fraction: float, plan: Plan) -> float:
 def _stale(report: Report, plan: Plan) -> bool:
     since = sum(step > report.best_step for step, _ in report.history)
     return since >= plan.patience and report.steps >= plan.patience_after * plan.steps
-
-
-@final
-class _Watch:
-    """Tells how much of a plan is done, by steps or by time, whichever is further."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.start = plan, time.monotonic()
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.start
-
-    def fraction(self, step: int) -> float:
-        by_steps = step / self.plan.steps
-        if not self.plan.max_seconds:
-            return by_steps
-        return max(by_steps, self.seconds() / self.plan.max_seconds)
-
-    def over(self) -> bool:
-        return bool(self.plan.max_seconds) and self.seconds() >= self.plan.max_seconds
