@@ -98,7 +98,7 @@ class FitOptions:
             rather than a random number of random cells.
     """
 
-    batch_size: int = 256
+    batch_size: int = 128
     held_out: float = 0.1
     beta_warmup: float = 0.2
     pattern_weight: float = 0.3
@@ -116,9 +116,9 @@ def plan_for(
     config = TableModelConfig(
         latent_size=min(32 if columns > 40 else 16, columns + 6),
         width=128 if columns <= 60 else 256,
-        num_members=1 if quick or rows > 2_500 else (3 if rows > 800 else 4),
+        num_members=1 if quick or rows > 2_500 else 3,
     )
-    steps = min(8_000, max(1_000, 3 * rows))
+    steps = min(8_000, max(600, 3 * rows))
     plan = Plan(
         steps=min(1_500, steps) if quick else steps,
         learning_rate=3e-3,
@@ -128,7 +128,7 @@ def plan_for(
         patience_after=0.35,
         max_seconds=20.0 if quick else 0.0,
     )
-    return config, plan, FitOptions()
+    return config, plan, FitOptions(batch_size=128 if rows <= 50_000 else 256)
 
 
 def fit_matched(
