@@ -21,6 +21,7 @@ from postmatch.tables import Column, Table
 from postmatch.tables.overrides import unknown_name
 from postmatch.tables.table import Ordered
 from postmatch.tabular import TableModelConfig, fit_matched, plan_for, table_model
+from postmatch.threads import one_thread
 from postmatch.training.engine import Plan, Progress, Report
 
 Array = NDArray[Any]
@@ -79,7 +80,7 @@ def fit_table(
     chosen, plan, options = plan_for(table.specs, len(x), quick=quick)
     config = chosen if config is None else config
     plan = _limited(plan, max_steps, max_seconds)
-    with seeded(seed):
+    with seeded(seed), one_thread():
         model = table_model(table.specs, config).to(x.device)
         report = fit_matched(model, x, observed, plan, options, seed=seed, show=show)
     facts = {"rows": len(x), "columns": len(table.columns), "seed": seed, **_facts(report)}
@@ -130,6 +131,7 @@ class TableModel:
         self.model.to(device_of(device))
         return self
 
+    @one_thread()
     @torch.inference_mode()
     def impute(self, data: Any, *, num_samples: int = 32, seed: int = 0) -> Any:
         """Return the same frame with its holes filled: by means, or by the most probable levels."""
@@ -138,6 +140,7 @@ class TableModel:
             x[rows] = self._given(x, observed, rows).impute(num_samples, seed).cpu()
         return self.table.decode(x, data)
 
+    @one_thread()
     @torch.inference_mode()
     def sample(self, data: Any, num_samples: int, *, seed: int = 0, offset: int = 0) -> list[Any]:
         """Return completed frames, each with a joint draw of all the holes of every row.
@@ -189,6 +192,7 @@ class TableModel:
         found = self._quantiles(x, observed, levels, num_samples, seed)
         return {level: self.table.decode(at, data) for level, at in zip(levels, found, strict=True)}
 
+    @one_thread()
     @torch.inference_mode()
     def summarise(
         self,
@@ -224,6 +228,7 @@ class TableModel:
         at = dict(zip(levels, quantiles, strict=True))
         return summary_of(self.table, ~observed, point, probability, at, offset)
 
+    @one_thread()
     @torch.inference_mode()
     def score(
         self,
@@ -266,6 +271,7 @@ class TableModel:
         scores = self.score(data, seed=seed)
         return [(int(row), float(scores[row])) for row in np.argsort(scores)[:most]]
 
+    @one_thread()
     @torch.inference_mode()
     def predict(
         self, data: Any, target: str, *, num_samples: int = 32, seed: int = 0
@@ -301,6 +307,7 @@ class TableModel:
             raise ValueError(f"rows must be at least 1, got {rows}")
         return self.sample(self.table.frame_from([given or {}] * rows), 1, seed=seed)[0]
 
+    @one_thread()
     @torch.inference_mode()
     def _quantiles(
         self, x: Tensor, observed: Tensor, levels: Sequence[float], num_samples: int, seed: int
