@@ -19,6 +19,7 @@ from postmatch.vaes.ensemble import EnsembleEncoder, TableEnsemble
 from postmatch.vaes.table import TableVAE
 
 JUDGED_ROWS = 768
+_FEW_ROWS = 2_500
 
 
 @final
@@ -98,7 +99,7 @@ class FitOptions:
             rather than a random number of random cells.
     """
 
-    batch_size: int = 128
+    batch_size: int = 256
     held_out: float = 0.1
     beta_warmup: float = 0.2
     pattern_weight: float = 0.3
@@ -109,26 +110,32 @@ def plan_for(
 ) -> tuple[TableModelConfig, Plan, FitOptions]:
     """Return sizes and a plan of training for a table of so many rows.
 
-    Few rows are soon learned by heart, so several models share the work and stop early; with many
-    rows, steps are what counts. Chosen on tables that no benchmark of ours uses.
+    Few rows are soon learned by heart: the posterior is simpler, two models share the work, and
+    both stop early. With many rows, steps are what counts. Chosen on tables that no benchmark uses.
     """
     columns = len(specs)
-    config = TableModelConfig(
-        latent_size=min(32 if columns > 40 else 16, columns + 6),
-        width=128 if columns <= 60 else 256,
-        num_members=1 if quick or rows > 2_500 else 3,
-    )
-    steps = min(8_000, max(600, 3 * rows))
+    wide = columns > 40
+    if rows <= _FEW_ROWS:
+        config = TableModelConfig(
+            latent_size=min(32 if wide else 16, max(8, columns // 2 + 2)),
+            mask_blocks=1,
+            latent_components=4,
+            num_members=1 if quick else 2,
+        )
+        steps = min(6_000, max(2_000, 3 * rows))
+    else:
+        config = TableModelConfig(latent_size=min(32 if wide else 16, columns + 6))
+        steps = 6_000
     plan = Plan(
-        steps=min(1_500, steps) if quick else steps,
+        steps=1_500 if quick else steps,
         learning_rate=3e-3,
         weight_decay=0.1,
-        validate_every=max(50, steps // 40),
+        validate_every=50 if quick else steps // 40,
         patience=12,
         patience_after=0.35,
         max_seconds=20.0 if quick else 0.0,
     )
-    return config, plan, FitOptions(batch_size=128 if rows <= 50_000 else 256)
+    return replace(config, width=256 if wide else 128), plan, FitOptions()
 
 
 def fit_matched(
