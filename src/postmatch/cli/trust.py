@@ -29,8 +29,8 @@ FRESH = (
 TOGETHER = (
     "{members} models answer together. Each was trained without a tenth of the observed cells, "
     "another tenth each, and here tells those cells alone, {cells:,} in all. None learned from the "
-    "cells it is asked about, though its training stopped where they were told best; together the "
-    "models usually do better than one."
+    "cells it is asked about, though its training stopped where they were told best. What the "
+    "models say together is not judged here."
 )
 STALE = (
     "A tenth of the observed cells was hidden and told from the rest of their rows. If the model "
