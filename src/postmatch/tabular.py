@@ -122,10 +122,10 @@ def plan_for(
             latent_components=4,
             num_members=1 if quick else 2,
         )
-        steps = min(6_000, max(2_000, 3 * rows))
+        steps = min(5_000, max(2_000, 3 * rows))
     else:
         config = TableModelConfig(latent_size=min(32 if wide else 16, columns + 6))
-        steps = 6_000
+        steps = 5_000
     plan = Plan(
         steps=1_500 if quick else steps,
         learning_rate=3e-3,
