@@ -20,6 +20,7 @@ from postmatch.vaes.table import TableVAE
 
 JUDGED_ROWS = 768
 _FEW_ROWS = 2_500
+_QUICK_STEPS = 600
 
 
 @final
@@ -127,10 +128,10 @@ def plan_for(
         config = TableModelConfig(latent_size=min(32 if wide else 16, columns + 6))
         steps = 5_000
     plan = Plan(
-        steps=1_500 if quick else steps,
+        steps=_QUICK_STEPS if quick else steps,
         learning_rate=3e-3,
         weight_decay=0.1,
-        validate_every=50 if quick else steps // 40,
+        validate_every=_QUICK_STEPS // 15 if quick else steps // 40,
         patience=12,
         patience_after=0.35,
         max_seconds=20.0 if quick else 0.0,

@@ -21,6 +21,7 @@ from postmatch.tabular import (
     held_out_loss,
     members_of,
 )
+from postmatch.threads import one_thread
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -141,9 +142,15 @@ class Trial:
     hidden: Tensor
 
 
+@one_thread()
 @torch.inference_mode()
 def judge(
-    model: TableModel, x: Tensor, observed: Tensor, seed: int, num_draws: int = NUM_DRAWS
+    model: TableModel,
+    x: Tensor,
+    observed: Tensor,
+    seed: int,
+    num_draws: int = NUM_DRAWS,
+    most_rows: int = MOST_ROWS,
 ) -> Evidence:
     """Hide cells with a known value, and compare what the model says with them."""
     trials = held_out(model, x, observed)
@@ -152,7 +159,7 @@ def judge(
         generator = torch.Generator().manual_seed(seed)
         trials = [Trial(model.model, held_out_cells(observed, FitOptions(), generator))]
     answers = [
-        _answer(model, trial, x, observed, seed, num_draws, MOST_ROWS // len(trials))
+        _answer(model, trial, x, observed, seed, num_draws, most_rows // len(trials))
         for trial in trials
     ]
     found = []
@@ -226,6 +233,7 @@ def held_out(model: TableModel, x: Tensor, observed: Tensor) -> list[Trial]:
     return trials if same else []
 
 
+@one_thread()
 @torch.inference_mode()
 def draw_holes(
     model: TableModel, x: Tensor, observed: Tensor, rows: Tensor, num_draws: int, seed: int
@@ -240,6 +248,7 @@ def draw_holes(
     return torch.cat(drawn, 1) if drawn else torch.zeros(num_draws, 0, x.shape[1])
 
 
+@one_thread()
 @torch.inference_mode()
 def best_guesses(model: TableModel, x: Tensor, observed: Tensor, rows: Tensor) -> Tensor:
     """Return the best completed rows, ``(rows, columns)``."""

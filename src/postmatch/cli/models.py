@@ -66,7 +66,7 @@ def _judge(model: "TableModel", data: Any, seed: int) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of cells that cannot be used, fitting told already
-        evidence = judge(model, *model.table.encode(data), seed, num_draws=64)
+        evidence = judge(model, *model.table.encode(data), seed, num_draws=64, most_rows=500)
     if evidence.fresh:
         model.facts["held_out"] = evidence.to_json()
 
