@@ -296,7 +296,9 @@ def test_what_is_observed_but_not_available_stays_hidden_from_the_partial_encode
 # Order and company of rows
 
 
-def shuffled(answer: Callable[[Tensor, Tensor], Tensor], x: Tensor, observed: Tensor) -> None:
+def check_rows_stand_alone(
+    answer: Callable[[Tensor, Tensor], Tensor], x: Tensor, observed: Tensor
+) -> None:
     """Check that a row's answer is the same alone, in another order and in other company."""
     whole = answer(x, observed)  # (..., batch, features)
     order = torch.randperm(len(x))
@@ -309,9 +311,9 @@ def test_order_and_company_of_rows_change_no_answer() -> None:
     vae = linear_gaussian()
     x, observed = draw_rows(vae, 20)
     model = exact_model(vae)
-    shuffled(lambda a, o: model.given(a, o).impute(), x, observed)
-    shuffled(lambda a, o: model.given(a, o).quantiles([0.1, 0.5, 0.9]), x, observed)
-    shuffled(lambda a, o: model.given(a, o).log_prob(a, seed=3)[:, None], x, observed)
+    check_rows_stand_alone(lambda a, o: model.given(a, o).impute(), x, observed)
+    check_rows_stand_alone(lambda a, o: model.given(a, o).quantiles([0.1, 0.5, 0.9]), x, observed)
+    check_rows_stand_alone(lambda a, o: model.given(a, o).log_prob(a, seed=3)[:, None], x, observed)
 
 
 def test_answers_with_shared_noise_leave_torchs_random_state_alone() -> None:
@@ -519,9 +521,11 @@ def test_a_trained_model_foretells_a_column_better_from_the_others(trained: Matc
 def test_order_and_company_of_rows_change_no_answer_of_a_table(trained: MatchedVAE) -> None:
     x = table_rows(20)
     observed = UniformCount().sample(x.shape, torch.Generator().manual_seed(1))
-    shuffled(lambda a, o: trained.given(a, o).impute(), x, observed)
-    shuffled(lambda a, o: trained.given(a, o).log_prob(a, seed=3)[:, None], x, observed)
-    shuffled(
+    check_rows_stand_alone(lambda a, o: trained.given(a, o).impute(), x, observed)
+    check_rows_stand_alone(
+        lambda a, o: trained.given(a, o).log_prob(a, seed=3)[:, None], x, observed
+    )
+    check_rows_stand_alone(
         lambda a, o: trained.given(a, o).quantiles([0.1, 0.5, 0.9])[..., :2],
         x,
         observed,
