@@ -14,6 +14,7 @@ from postmatch.distributions.layout import ColumnLayout
 from postmatch.distributions.mixed import MixedColumns
 from postmatch.distributions.noise import (
     choose_component,
+    draw,
     from_noise,
     noise_size,
     quasi_uniform,
@@ -215,3 +216,23 @@ def _weight(proposal: StratifiedMixture, target: Distribution) -> Tensor:
 def test_a_share_that_does_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="num_samples must be a multiple of 2, got 5"):
         bumps().sample(torch.Size([5]))
+
+
+def test_a_generator_alone_decides_the_draws_of_a_gaussian() -> None:
+    gaussian = diagonal()
+    first = draw(gaussian, (4,), torch.Generator().manual_seed(3))
+    torch.manual_seed(17)
+    assert torch.equal(draw(gaussian, (4,), torch.Generator().manual_seed(3)), first)
+    assert not torch.equal(draw(gaussian, (4,), torch.Generator().manual_seed(4)), first)
+    many = draw(gaussian, (40_000,), torch.Generator().manual_seed(0))
+    error = gaussian.stddev / 200.0  # one standard error of the mean
+    assert ((many.mean(0) - gaussian.mean).abs() < 4.5 * error).all()
+    assert_close(many.std(0), gaussian.stddev, rtol=0.02, atol=0.0)
+
+
+def test_draws_without_a_generator_follow_the_global_state() -> None:
+    for distribution in (diagonal(), mixture()):
+        torch.manual_seed(5)
+        first = draw(distribution, (2,))
+        torch.manual_seed(5)
+        assert torch.equal(draw(distribution, (2,)), first)

@@ -50,6 +50,7 @@ class MatchedVAE(nn.Module):
         train_vae: bool = True,
         train_target: bool = False,
         num_samples: int = 1,
+        generator: torch.Generator | None = None,
     ) -> dict[str, Tensor]:
         """Return the mean training losses of the two parts, ``vae`` and ``match``.
 
@@ -62,6 +63,7 @@ class MatchedVAE(nn.Module):
                 VAE with ``requires_grad_(False)``, or weight decay will change it all the same.
             train_target: Let the match reach the VAE's encoder.
             num_samples: Draws of z per row in the match.
+            generator: Of the noise; torch's global state otherwise.
         """
         if available is not None:
             observed = observed & available
@@ -69,11 +71,14 @@ class MatchedVAE(nn.Module):
         if not train_vae:
             with torch.no_grad():
                 target = self.vae.encode(x, available)
-            return {"match": match(target, approx, num_samples=num_samples).mean()}
+            matched = match(target, approx, num_samples=num_samples, generator=generator)
+            return {"match": matched.mean()}
         target = self.vae.encode(x, available)
-        loss = self.vae.loss(x, available, beta=beta, posterior=target).mean()
-        matched = match(target, approx, train_target=train_target, num_samples=num_samples)
-        return {"vae": loss, "match": matched.mean()}
+        loss = self.vae.loss(x, available, beta=beta, posterior=target, generator=generator)
+        matched = match(
+            target, approx, train_target=train_target, num_samples=num_samples, generator=generator
+        )
+        return {"vae": loss.mean(), "match": matched.mean()}
 
 
 @final

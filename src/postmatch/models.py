@@ -80,9 +80,12 @@ def fit_table(
     chosen, plan, options = plan_for(table.specs, len(x), quick=quick)
     config = chosen if config is None else config
     plan = _limited(plan, max_steps, max_seconds)
+    workers = torch.get_num_threads() if x.device.type == "cpu" else 1
     with seeded(seed), one_thread():
         model = table_model(table.specs, config).to(x.device)
-        report = fit_matched(model, x, observed, plan, options, seed=seed, show=show)
+        report = fit_matched(
+            model, x, observed, plan, options, seed=seed, workers=workers, show=show
+        )
     facts = {"rows": len(x), "columns": len(table.columns), "seed": seed, **_facts(report)}
     return TableModel(table, model, config, {**facts, "notes": list(table.notes)})
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, kl_divergence
 
+from postmatch.distributions.noise import draw
+
 
 def elbo(
     log_x: Tensor,
@@ -35,6 +37,7 @@ def match(
     *,
     train_target: bool = False,
     num_samples: int = 1,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Posterior Matching loss of each row, from draws of z (paper, eq. 2 and 5).
 
@@ -45,15 +48,14 @@ def match(
         approx: :math:`q_\theta(z \mid x_o)`; it needs ``log_prob`` only.
         train_target: Let the gradient reach the encoder through z.
         num_samples: How many z to average over.
+        generator: Of the noise; torch's global state otherwise.
     """
     if train_target and not target.has_rsample:
         raise ValueError(
             f"train_target needs draws with a gradient, which {type(target).__name__} lacks"
         )
-    # rsample where there is one: torch.normal, behind Normal.sample, waits for the device.
-    draw = target.rsample if target.has_rsample else target.sample
     with torch.set_grad_enabled(train_target and torch.is_grad_enabled()):
-        z = draw(torch.Size([num_samples]))
+        z = draw(target, (num_samples,), generator)
     return -approx.log_prob(z).mean(0)
 
 

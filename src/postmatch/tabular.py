@@ -1,6 +1,9 @@
 """The default model of a table: its sizes, its parts and its training."""
 
+import math
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from typing import final
 
@@ -111,29 +114,33 @@ def plan_for(
 ) -> tuple[TableModelConfig, Plan, FitOptions]:
     """Return sizes and a plan of training for a table of so many rows.
 
-    Few rows are soon learned by heart: the posterior is simpler, two models share the work, and
-    both stop early. With many rows, steps are what counts, as far as minutes allow.
+    Few rows are soon learned by heart: the posterior is simpler, and four models share the work,
+    each of which may go a little too far, since together they are less sure than any of them. With
+    many rows, steps are what counts, as far as minutes allow.
     """
     columns = len(specs)
     wide = columns > 40
-    if rows <= _FEW_ROWS:
+    few = rows <= _FEW_ROWS
+    if few:
         config = TableModelConfig(
             latent_size=min(32 if wide else 16, max(8, columns // 2 + 2)),
             mask_blocks=1,
             latent_components=4,
-            num_members=1 if quick else 2,
+            num_members=1 if quick else 4,
         )
-        steps = min(6_000, max(2_000, 3 * rows))
+        steps = min(2_500, max(800, 3 * rows // 2))
     else:
         config = TableModelConfig(latent_size=min(32 if wide else 16, columns + 6))
-        steps = 6_000
+        steps = 4_000
     plan = Plan(
         steps=_QUICK_STEPS if quick else steps,
         learning_rate=3e-3,
+        orthogonal_rate=4.5e-3 if few else 1.8e-2,
         weight_decay=0.1,
-        validate_every=_QUICK_STEPS // 15 if quick else steps // 40,
-        patience=12,
+        validate_every=max(20, (_QUICK_STEPS if quick else steps) // 40),
+        patience=8,
         patience_after=0.35,
+        slack=0.1 if few else 0.01,
         max_seconds=20.0 if quick else 0.0,
     )
     return replace(config, width=256 if wide else 128), plan, FitOptions()
@@ -147,16 +154,61 @@ def fit_matched(
     options: FitOptions,
     *,
     seed: int = 0,
+    workers: int = 1,
     show: Callable[[Progress], None] | None = None,
 ) -> Report:
-    """Train a table's model on rows with holes; of several members, one after the other."""
+    """Train a table's model on rows with holes; of several members, some at a time.
+
+    Args:
+        model: What ``table_model`` returned.
+        x: ``(rows, columns)``.
+        available: Which cells are there.
+        plan: How long and how fast each member trains; its time limit is for all of them.
+        options: What they are trained on.
+        seed: Of the first member; the others follow.
+        workers: How many members train at a time, each in a thread; it changes no result.
+        show: Told of the progress now and then.
+    """
     members = members_of(model)
-    each = replace(plan, max_seconds=plan.max_seconds / len(members))
-    reports: list[Report] = []
-    for i, member in enumerate(members):
-        shown = None if show is None else _share(show, i, len(members))
-        reports.append(_fit_member(member, x, available, each, options, seed + i, shown))
-    return _together(reports)
+    rounds = math.ceil(len(members) / workers)
+    each = replace(plan, max_seconds=plan.max_seconds / rounds)
+    told = _Together(len(members), show)
+
+    def fit(i: int) -> Report:
+        return _fit_member(members[i], x, available, each, options, seed + i, told.listener(i))
+
+    if workers == 1 or len(members) == 1:
+        return _sum_of([fit(i) for i in range(len(members))])
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            return _sum_of(list(pool.map(fit, range(len(members)))))
+        except BaseException:  # an interruption reaches this thread alone
+            told.stop()
+            raise
+
+
+@final
+class _Together:
+    """What several runs in threads tell together, and how they are told to stop."""
+
+    def __init__(self, members: int, show: Callable[[Progress], None] | None) -> None:
+        self.fractions, self.show = [0.0] * members, show
+        self.lock, self.stopped = threading.Lock(), False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def listener(self, member: int) -> Callable[[Progress], None]:
+        def listen(progress: Progress) -> None:
+            if self.stopped:
+                raise KeyboardInterrupt
+            with self.lock:
+                self.fractions[member] = progress.fraction
+                if self.show is not None:
+                    fraction = sum(self.fractions) / len(self.fractions)
+                    self.show(replace(progress, fraction=fraction))
+
+        return listen
 
 
 def members_of(model: MatchedVAE) -> list[MatchedVAE]:
@@ -188,7 +240,8 @@ def _fit_member(
         rows = torch.randint(len(x), (batch_size,), generator=generator, device=x.device)
         seen = kept[rows]
         observed = masks.sample(seen.shape, generator)
-        return model.losses(x[rows], seen, observed, beta=_beta(fraction, options))
+        beta = _beta(fraction, options)
+        return model.losses(x[rows], seen, observed, beta=beta, generator=generator)
 
     judged = held_out.any(1).nonzero().squeeze(1)[:JUDGED_ROWS]
     if len(judged) == 0:  # too few cells to keep any back
@@ -210,11 +263,7 @@ def _beta(fraction: float, options: FitOptions) -> float:
     return min(1.0, fraction / options.beta_warmup) if options.beta_warmup else 1.0
 
 
-def _share(show: Callable[[Progress], None], done: int, members: int) -> Callable[[Progress], None]:
-    return lambda p: show(replace(p, fraction=(done + p.fraction) / members))
-
-
-def _together(reports: Sequence[Report]) -> Report:
+def _sum_of(reports: Sequence[Report]) -> Report:
     """Return what several runs did together."""
     return Report(
         steps=sum(r.steps for r in reports),

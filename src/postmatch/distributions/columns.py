@@ -1,5 +1,6 @@
 """What a model must know of one column of a table, whatever its type."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal, final
@@ -19,6 +20,8 @@ class ColumnSpec:
             stands for the interval of this width around it, so that no density exceeds 1 / step.
         discrete: Numbers only: values lie ``step`` apart, so ``log_prob`` is a mass, not a density.
         knots: Numbers only: increasing quantiles of the observed values, from lowest to highest.
+        atoms: Numbers only: increasing values that many cells share, such as the zeros of an
+            amount, each with its share of the column. They are at least ``step`` apart.
     """
 
     kind: Kind
@@ -26,6 +29,7 @@ class ColumnSpec:
     step: float = 1e-3
     discrete: bool = False
     knots: tuple[float, ...] = (-1.0, 0.0, 1.0)
+    atoms: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in ("number", "ordered", "category"):
@@ -37,8 +41,17 @@ class ColumnSpec:
                 a >= b for a, b in zip(self.knots, self.knots[1:], strict=False)
             ):
                 raise ValueError(f"knots must increase and be at least two, got {self.knots}")
+            self._check_atoms()
         elif self.size < 1:
             raise ValueError(f"size must be at least 1, got {self.size}")
+
+    def _check_atoms(self) -> None:
+        values = [value for value, _ in self.atoms]
+        gaps = (b - a for a, b in itertools.pairwise(values))
+        if any(gap < 0.999 * self.step for gap in gaps):
+            raise ValueError(f"atoms must increase by at least step {self.step}, got {values}")
+        if any(not 0.0 < share <= 1.0 for _, share in self.atoms):
+            raise ValueError(f"shares of atoms must lie in (0, 1], got {self.atoms}")
 
     @property
     def edges(self) -> tuple[float, ...]:

@@ -1,5 +1,6 @@
 """Where the parameters of each column stand in the output of a decoder."""
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -51,6 +52,37 @@ class ScaledColumns(nn.Module):
 
 
 @final
+class AtomColumns(nn.Module):
+    """Columns of numbers some of whose values repeat, padded to the most such values.
+
+    ``index`` is their place among the scaled columns; ``value`` is ``(atoms, columns)``, NaN beyond
+    each column's own, and ``reach`` is half the resolution, in units of x.
+    """
+
+    index: Tensor
+    value: Tensor
+    reach: Tensor
+
+    def __init__(self, specs: Sequence[ColumnSpec]) -> None:
+        super().__init__()
+        index = [i for i, spec in enumerate(specs) if spec.atoms]
+        self.most = max((len(spec.atoms) for spec in specs), default=0)
+        value = torch.full((self.most, len(index)), torch.nan)
+        for place, i in enumerate(index):
+            value[: len(specs[i].atoms), place] = torch.tensor([a for a, _ in specs[i].atoms])
+        reach = torch.tensor([0.5 * specs[i].step for i in index])
+        self.register_buffer("index", torch.tensor(index, dtype=torch.long), persistent=False)
+        self.register_buffer("value", value, persistent=False)
+        self.register_buffer("reach", reach, persistent=False)
+
+    def hit(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return whether each number is at one of its column's atoms, and at which."""
+        distance = (x.index_select(-1, self.index).unsqueeze(-2) - self.value).abs()
+        nearest = distance.nan_to_num(torch.inf).min(-2)
+        return nearest.values <= self.reach, nearest.indices
+
+
+@final
 class CategoryGroup(nn.Module):
     """Category columns of similar size, padded to the largest of them."""
 
@@ -79,7 +111,8 @@ class ColumnLayout(nn.Module):
     """The plan of a decoder's output for columns of different types.
 
     Numbers and ordered levels come first, ``(3, components, columns)``: logits, means and raw
-    scales of their mixtures; then the logits of every category.
+    scales of their mixtures; then the logits of atoms, ``(atoms, columns with atoms)``; then those
+    of every category.
     """
 
     order: Tensor
@@ -91,8 +124,9 @@ class ColumnLayout(nn.Module):
         scaled = [i for i, spec in enumerate(specs) if spec.kind != "category"]
         self.scaled = ScaledColumns(scaled, [self.specs[i] for i in scaled])
         self.num_mixture = len(scaled) * 3 * num_components
+        self.atoms = AtomColumns([self.specs[i] for i in scaled])
         grouped: dict[int, list[tuple[int, int, int]]] = {}
-        start = self.num_mixture
+        start = self.num_mixture + self.atoms.value.numel()
         for i, spec in enumerate(specs):
             if spec.kind == "category":
                 rounded = 1 << max(1, (spec.size - 1).bit_length())
@@ -118,15 +152,24 @@ class ColumnLayout(nn.Module):
         ]
         if marginals:
             bias[: self.num_mixture] = torch.stack(marginals, dim=-1).flatten()
+        logits = bias[self.num_mixture :][: self.atoms.value.numel()].view_as(self.atoms.value)
+        for place, i in enumerate(self.scaled.index[self.atoms.index].tolist()):
+            atoms = self.specs[i].atoms
+            logits[: len(atoms), place] = torch.tensor([share for _, share in atoms]).log()
         return bias
 
 
 def _marginal(spec: ColumnSpec, count: int) -> Tensor:
-    """Return logits, means and raw scales of components spread over the column's quantiles."""
+    """Return logits, means and raw scales of components spread over the column's quantiles.
+
+    They share what the atoms leave, at least a hundredth; the logits of atoms are their log shares.
+    """
     edges = (torch.tensor(spec.edges) - spec.centre) / spec.spread
     place = (torch.arange(count) + 0.5) / count * (len(edges) - 1)
     left = place.long().clamp(max=len(edges) - 2)
     gap = edges[left + 1] - edges[left]
     mean = edges[left] + (place - left) * gap
     scale = 0.5 * gap * (len(edges) - 1) / count + 0.05
-    return torch.cat([torch.zeros(count), mean, scale.expm1().log()])
+    left_over = max(1.0 - sum(share for _, share in spec.atoms), 0.01)
+    logits = torch.full((count,), math.log(left_over / count))
+    return torch.cat([logits, mean, scale.expm1().log()])

@@ -15,6 +15,7 @@ from postmatch.distributions.noise import (
     standard_logistic,
 )
 
+_NARROWEST = 0.01  # scale of a component, in spreads: what is sharper is an atom
 _UNIFORMS = 3  # per column: component or level, value within it, place within the resolution
 
 
@@ -27,7 +28,10 @@ class MixedColumns(Distribution):
     .. math:: p(x) = \frac1w \sum_k \pi_k \left[ F_k(x + w/2) - F_k(x - w/2) \right]
 
     which is a normalised density below 1 / w; for whole numbers and levels the same sum without
-    1 / w is a mass. ``log_prob`` has one value per column and is never summed.
+    1 / w is a mass. A value that many cells share is an atom: a component whose place is known and
+    whose interval is all it has. No network could learn that place by following gradients, since
+    the sharper a component is, the more its least movement matters. ``log_prob`` has one value per
+    column and is never summed.
 
     Args:
         layout: What the parameters mean.
@@ -128,7 +132,27 @@ class MixedColumns(Distribution):
         """Return the mixtures' means, ``(*batch, scaled columns)``."""
         scaled = self.layout.scaled
         logits, centre, _ = self._raw_components()
-        return scaled.centre + scaled.spread * (logits.softmax(-2) * centre).sum(-2)
+        means = scaled.centre + scaled.spread * (logits.softmax(-2) * centre).sum(-2)
+        atoms = self.layout.atoms
+        if not atoms.most:
+            return means
+        weights = self._atom_logits().softmax(-2)  # within atoms, and below against the rest
+        at_atoms = (weights * atoms.value.nan_to_num()).sum(-2)
+        share = self._log_atom_share(logits).exp()
+        own = means.index_select(-1, atoms.index)
+        return means.index_copy(-1, atoms.index, own + share * (at_atoms - own))
+
+    def _atom_logits(self) -> Tensor:
+        """Return ``(*batch, atoms, columns with atoms)``, minus infinity where there is none."""
+        atoms = self.layout.atoms
+        own = self.parameters[..., self.layout.num_mixture :][..., : atoms.value.numel()]
+        logits = torch.unflatten(own, -1, atoms.value.shape)
+        return logits.masked_fill(atoms.value.isnan(), -torch.inf)
+
+    def _log_atom_share(self, logits: Tensor) -> Tensor:
+        """Return the log probability that a number is at any of its atoms."""
+        smooth = logits.logsumexp(-2).index_select(-1, self.layout.atoms.index)
+        return F.logsigmoid(self._atom_logits().logsumexp(-2) - smooth)
 
     def _raw_components(self) -> tuple[Tensor, ...]:
         shape = (3, self.layout.num_components, len(self.layout.scaled.index))
@@ -139,7 +163,8 @@ class MixedColumns(Distribution):
         """Return logits, centres and scales, ``(*batch, components, scaled columns)``."""
         logits, centre, raw = self._raw_components()
         # A component much narrower than the resolution says nothing more, so there it stops.
-        return logits, centre, F.softplus(raw) + 0.2 * self.layout.scaled.half_step
+        narrowest = _NARROWEST + 0.2 * self.layout.scaled.half_step
+        return logits, centre, F.softplus(raw) + narrowest
 
     def _log_scaled(self, value: Tensor) -> Tensor:
         """Return log masses or densities, by F(b) - F(a) = F(b) F(-a) (1 - e^(a - b))."""
@@ -156,13 +181,37 @@ class MixedColumns(Distribution):
             log_below = log_below.masked_fill(highest, 0.0)
             log_above = log_above.masked_fill(lowest, 0.0)
             log_between = log_between.masked_fill(lowest | highest, 0.0)
-        log_mass = (logits.log_softmax(-2) + log_below + log_above + log_between).logsumexp(-2)
-        return log_mass - scaled.log_width
+        log_mass = (logits + log_below + log_above + log_between).logsumexp(-2)
+        log_total = logits.logsumexp(-2)
+        if self.layout.atoms.most:
+            log_mass, log_total = self._with_atoms(value, log_mass, log_total)
+        return log_mass - log_total - scaled.log_width
+
+    def _with_atoms(
+        self, value: Tensor, log_mass: Tensor, log_total: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Add the atoms' part to masses that are not normalised yet and to their normalisers."""
+        atoms, logits = self.layout.atoms, self._atom_logits()
+        own_mass, own_total = (t.index_select(-1, atoms.index) for t in (log_mass, log_total))
+        hit, which = atoms.hit(value)
+        batch = own_mass.shape[:-1]
+        which = which.expand(*batch, -1).unsqueeze(-2)
+        at_atom = logits.expand(*batch, *logits.shape[-2:]).gather(-2, which).squeeze(-2)
+        own_mass = torch.where(hit, torch.logaddexp(own_mass, at_atom), own_mass)
+        own_total = torch.logaddexp(own_total, logits.logsumexp(-2))
+        return (
+            log_mass.index_copy(-1, atoms.index, own_mass),
+            log_total.index_copy(-1, atoms.index, own_total),
+        )
 
     def _draw_scaled(self, uniform: Tensor) -> Tensor:
         scaled = self.layout.scaled
         logits, centre, scale = self._components()
-        k = choose_component(logits, uniform[..., 0], dim=-2).unsqueeze(-2)
+        k = choose_component(logits, uniform[..., 0], dim=-2)
+        atoms, at_atom, atom = self.layout.atoms, None, None
+        if atoms.most:
+            k, at_atom, atom = self._choose_atoms(logits, uniform[..., 0], k)
+        k = k.unsqueeze(-2)
         shape = (*k.shape[:-2], *logits.shape[-2:])
         centre = centre.expand(shape).gather(-2, k).squeeze(-2)
         scale = scale.expand(shape).gather(-2, k).squeeze(-2)
@@ -171,7 +220,25 @@ class MixedColumns(Distribution):
         grid = scaled.grid.clamp_min(1e-30)
         x, smooth = (scaled.centre + scaled.spread * v for v in (value, smooth))
         whole = scaled.anchor + grid * ((x - scaled.anchor) / grid).round()
-        return torch.where(scaled.grid > 0.0, whole, smooth).clamp(scaled.lowest, scaled.highest)
+        x = torch.where(scaled.grid > 0.0, whole, smooth).clamp(scaled.lowest, scaled.highest)
+        if at_atom is None or atom is None:
+            return x
+        own = torch.where(at_atom, atom, x.index_select(-1, atoms.index))
+        return x.index_copy(-1, atoms.index, own)
+
+    def _choose_atoms(
+        self, logits: Tensor, uniform: Tensor, k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the components, now chosen beside the atoms, whether it is an atom, and which."""
+        atoms = self.layout.atoms
+        own = logits.index_select(-1, atoms.index)
+        every = torch.cat([own, self._atom_logits()], dim=-2)
+        place = choose_component(every, uniform.index_select(-1, atoms.index), dim=-2)
+        count = self.layout.num_components
+        k = k.index_copy(-1, atoms.index, place.clamp_max(count - 1))
+        which = (place - count).clamp_min(0)
+        values = atoms.value.expand(*which.shape[:-1], *atoms.value.shape)
+        return k, place >= count, values.gather(-2, which.unsqueeze(-2)).squeeze(-2)
 
 
 @noise_size.register

@@ -5,6 +5,7 @@ the same uniform noise for every row makes an answer independent of the order an
 rows, and evenly spread noise makes an average over few samples as good as one over many.
 """
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import torch
@@ -58,6 +59,30 @@ def choose_component(logits: Tensor, uniform: Tensor, dim: int) -> Tensor:
     # uniform falls to a weight of zero, first, last or between.
     place = uniform.clamp(max=1.0 - 2.0**-23) * sums.select(dim, -1)
     return (place.unsqueeze(dim) >= sums.narrow(dim, 0, sums.shape[dim] - 1)).sum(dim)
+
+
+def draw(
+    distribution: Distribution,
+    sample_shape: Sequence[int] = (),
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Draw with a gradient where the distribution has one.
+
+    A Gaussian takes its noise from the generator, so that runs side by side do not share torch's
+    global state; other distributions know that state only. Never ``sample`` where there is a
+    choice: ``torch.normal``, behind it, waits for the device.
+    """
+    base = distribution.base_dist if isinstance(distribution, Independent) else distribution
+    shape = torch.Size(sample_shape)
+    if generator is not None and isinstance(base, Normal):
+        loc, scale = base.loc, base.scale
+        size = shape + loc.shape
+        noise = torch.randn(size, generator=generator, device=loc.device, dtype=loc.dtype)
+        return loc + scale * noise
+    drawn: Tensor = (
+        distribution.rsample(shape) if distribution.has_rsample else distribution.sample(shape)
+    )
+    return drawn
 
 
 @noise_size.register

@@ -16,7 +16,8 @@ class ColumnFeatures(nn.Module):
 
     A number becomes its value and its place among the column's quantiles (piecewise linear: how
     far through each gap between knots), so that a network sees steps as easily as slopes; a
-    category becomes its indicator; each column adds whether it is observed.
+    category becomes its indicator, and so does a value that many cells share; each column adds
+    whether it is observed.
     """
 
     scaled: Tensor
@@ -27,6 +28,9 @@ class ColumnFeatures(nn.Module):
     gap: Tensor
     start: Tensor
     size: Tensor
+    atom_of: Tensor
+    atom: Tensor
+    reach: Tensor
 
     def __init__(self, specs: Sequence[ColumnSpec]) -> None:
         super().__init__()
@@ -48,6 +52,12 @@ class ColumnFeatures(nn.Module):
         for name, value in constants.items():
             self.register_buffer(name, value, persistent=False)
         self.num_features = len(scaled) * (lows.shape[1] + 1) + self.num_levels + len(specs)
+        atoms = [(i, value, 0.5 * s.step) for i, s in enumerate(specs) for value, _ in s.atoms]
+        self.num_features += len(atoms)
+        at = torch.tensor(atoms, dtype=torch.float64).view(-1, 3)  # column, value, half a step
+        self.register_buffer("atom_of", at[:, 0].long(), persistent=False)
+        self.register_buffer("atom", at[:, 1].to(self.low.dtype), persistent=False)
+        self.register_buffer("reach", at[:, 2].to(self.low.dtype), persistent=False)
 
     def forward(self, x: Tensor, observed: Tensor) -> Tensor:
         """Return features, ``(batch, num_features)``; hidden entries of ``x`` may hold anything."""
@@ -59,6 +69,9 @@ class ColumnFeatures(nn.Module):
         place = (place - 0.5) * number_seen.unsqueeze(-1)  # (batch, columns, gaps)
         value = ((number - self.centre) / self.spread).clamp(-5.0, 5.0) * number_seen
         parts = [place.flatten(1), value, seen]
+        if len(self.atom):
+            at_atom = (x.index_select(1, self.atom_of) - self.atom).abs() <= self.reach
+            parts.append(at_atom * seen.index_select(1, self.atom_of))
         if self.num_levels:
             code = x.index_select(1, self.category).long()
             code = torch.minimum(code.clamp_min(0), self.size - 1) + self.start

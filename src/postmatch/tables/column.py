@@ -42,6 +42,7 @@ class Column:
         step: The resolution of x, as in ``ColumnSpec``.
         discrete: Whether x lies on a grid, as in ``ColumnSpec``.
         knots: Quantiles of x, as in ``ColumnSpec``.
+        atoms: Numbers and dates that many cells share, each with its share of the cells.
         style: How its cells are written as text.
     """
 
@@ -56,6 +57,7 @@ class Column:
     step: float = 1e-3
     discrete: bool = False
     knots: tuple[float, ...] = (-1.0, 0.0, 1.0)
+    atoms: tuple[tuple[float, float], ...] = ()
     style: Style = field(default_factory=Style)
 
     @property
@@ -67,8 +69,14 @@ class Column:
     def spec(self) -> ColumnSpec:
         """What the model must know of this column."""
         if self.is_number:
-            return ColumnSpec("number", 1, self.step, self.discrete, self.knots)
+            atoms = zip(self._atoms_as_x.tolist(), (share for _, share in self.atoms), strict=True)
+            return ColumnSpec("number", 1, self.step, self.discrete, self.knots, tuple(atoms))
         return ColumnSpec("ordered" if self.kind == "ordered" else "category", len(self.levels))
+
+    @cached_property
+    def _atoms_as_x(self) -> Floats:
+        values = np.array([value for value, _ in self.atoms], dtype=np.float64)
+        return (values - self.location) / self.scale
 
     @cached_property
     def _code_of(self) -> dict[str, int]:
@@ -119,8 +127,17 @@ class Column:
             # x is a float32: round off its noise, so that a zero comes back as zero.
             places = math.ceil(-math.log10(self.scale)) + 6
             values = np.round(values, places) if abs(places) < 300 else values
-        values = values + 0.0  # no minus before zero
+        values = self._at_atoms(x, values + 0.0)  # no minus before zero
         return np.clip(values, self.low, self.high) if clip else values
+
+    def _at_atoms(self, x: Floats, values: Floats) -> Floats:
+        """Return the caller's own numbers where x, but for float32's rounding, is at an atom."""
+        if not self.atoms:
+            return values
+        places = self._atoms_as_x
+        nearest = np.searchsorted((places[1:] + places[:-1]) / 2, x)
+        near = np.abs(x - places[nearest]) <= 1e-6 * np.maximum(1.0, np.abs(places[nearest]))
+        return np.where(near, np.array([value for value, _ in self.atoms])[nearest], values)
 
     def cells(self, values: Array, form: Form) -> Array:
         """Return decoded values in the form that the caller's column can hold."""
@@ -168,7 +185,8 @@ class Column:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON."""
         data = dataclasses.asdict(self)
-        return {**data, "levels": list(self.levels), "knots": list(self.knots)}
+        atoms = [list(atom) for atom in self.atoms]
+        return {**data, "levels": list(self.levels), "knots": list(self.knots), "atoms": atoms}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -176,7 +194,9 @@ class Column:
         try:
             style = Style(**data["style"])
             levels, knots = tuple(data["levels"]), tuple(float(knot) for knot in data["knots"])
-            column = cls(**{**data, "style": style, "levels": levels, "knots": knots})
+            atoms = tuple((float(value), float(share)) for value, share in data["atoms"])
+            plain = {"style": style, "levels": levels, "knots": knots, "atoms": atoms}
+            column = cls(**{**data, **plain})
             column._check()
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise ValueError(f"not a description of a column: {error}") from None

@@ -92,6 +92,7 @@ def number_column(name: str, cells: Cells, *, date: bool = False, comma: bool = 
         step=scaling.step,
         discrete=scaling.discrete,
         knots=scaling.knots,
+        atoms=scaling.atoms,
         style=number_style(cells, scaling.decimals, unit, comma=comma, date=date),
     )
     strange = ~cells.missing & np.isnan(every)

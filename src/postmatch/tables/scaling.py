@@ -12,6 +12,8 @@ FINEST_STEP = 1e-3  # in units of x: below it a density would follow the roundin
 LARGEST = 1e100  # a number beyond counts as infinite: squares and ratios would overflow
 WIDEST = 1e4  # largest |x| at fit: float32 still tells apart values FINEST_STEP from one another
 KNOTS = 17
+MOST_ATOMS = 24
+FEWEST_CELLS, SMALLEST_SHARE, LEAST_EXCESS = 6, 0.01, 2.0  # of a value that is an atom
 
 
 @final
@@ -28,6 +30,7 @@ class Scaling:
     step: float
     discrete: bool
     knots: tuple[float, ...]
+    atoms: tuple[tuple[float, float], ...]
     decimals: int | None
 
 
@@ -49,7 +52,9 @@ def scaling_of(values: Floats, unit: float, precision: float) -> Scaling:
     grain = float(np.spacing(np.float32(np.abs(x).max())))  # what float32 can tell apart out there
     discrete = bool(unit) and step >= FINEST_STEP and step >= 4 * grain
     step = step if discrete else max(step, FINEST_STEP)
-    return Scaling(location, scale, step, discrete, knots_of(x, step), decimals)
+    return Scaling(
+        location, scale, step, discrete, knots_of(x, step), atoms_of(values, x, step), decimals
+    )
 
 
 def location_and_scale(values: Floats) -> tuple[float, float]:
@@ -104,3 +109,28 @@ def knots_of(x: Floats, step: float) -> tuple[float, ...]:
         half = max(step, 1.0) / 2
         return float(knots[0] - half), float(knots[0] + half)
     return tuple(float(knot) for knot in knots)
+
+
+def atoms_of(values: Floats, x: Floats, step: float) -> tuple[tuple[float, float], ...]:
+    """Return the values that many cells share, in order, each with its share of the cells.
+
+    A value on a grid is no atom for being on it. An atom holds ``LEAST_EXCESS`` times what its
+    neighbourhood, out to the second places on both sides where there is anything, would give it if
+    all places ``step`` apart were equally frequent there.
+    """
+    _, first, counts = np.unique(values, return_index=True, return_counts=True)
+    place = np.rint((x[first] - x.min()) / step)
+    order = np.lexsort((-counts, place))  # in each place its most frequent value first
+    place, first, counts = place[order], first[order], counts[order]
+    starts = np.flatnonzero(np.diff(place, prepend=-1.0))
+    sums = np.concatenate([[0], np.cumsum(np.add.reduceat(counts, starts))])
+    place, first, counts = place[starts], first[starts], counts[starts]
+    left = np.maximum(np.arange(len(place)) - 2, 0)
+    right = np.minimum(np.arange(len(place)) + 2, len(place) - 1)
+    expected = (sums[right + 1] - sums[left]) / (place[right] - place[left] + 1.0)
+    often = (counts >= FEWEST_CELLS) & (counts >= SMALLEST_SHARE * len(x))
+    atoms = np.flatnonzero(often & (counts >= LEAST_EXCESS * expected))
+    atoms = np.sort(atoms[np.argsort(-counts[atoms], kind="stable")[:MOST_ATOMS]])
+    # Values in places side by side may still be less than a step apart.
+    atoms = atoms[np.diff(x[first[atoms]], prepend=-np.inf) >= 0.999 * step]
+    return tuple((float(values[first[i]]), float(counts[i] / len(x))) for i in atoms)

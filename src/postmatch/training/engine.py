@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from postmatch.training.averaging import WeightAverage
-from postmatch.training.flat import flatten
+from postmatch.training.flat import FlatParameters, flatten
+from postmatch.training.muon import Muon
 
 Losses = dict[str, Tensor]
 _MOST_SKIPPED = 50  # non-finite steps in a row before giving up
@@ -24,6 +25,8 @@ class Plan:
     Args:
         steps: At most so many updates.
         learning_rate: The highest rate, reached after the warm-up; it then falls along a cosine.
+        orthogonal_rate: The highest rate of the square matrices inside networks, which then take
+            steps that are orthogonal matrices (``Muon``); 0 to treat them like all others.
         warmup: Updates over which the rate rises from zero.
         weight_decay: Decoupled weight decay of matrices; vectors are left alone.
         clip_norm: Longest gradient.
@@ -31,11 +34,13 @@ class Plan:
         validate_every: Updates between validations.
         patience: Stop after so many validations without improvement; 0 for never.
         patience_after: The part of the steps before which patience never ends a run.
+        slack: Keep the latest weights whose score is within this of the best, not the best ones.
         max_seconds: Stop after this time, having lowered the rate in step with it; 0 for no limit.
     """
 
     steps: int
     learning_rate: float = 2e-3
+    orthogonal_rate: float = 0.0
     warmup: int = 100
     weight_decay: float = 0.01
     clip_norm: float = 5.0
@@ -43,6 +48,7 @@ class Plan:
     validate_every: int = 250
     patience: int = 0
     patience_after: float = 0.0
+    slack: float = 0.0
     max_seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -71,7 +77,9 @@ class Report:
     seconds: float = 0.0
     stopped_by: str = "steps"
     best_step: int = 0
+    """The step whose weights were kept."""
     best_validation: float = math.inf
+    """Their score."""
     skipped: int = 0
     history: list[tuple[int, float]] = field(default_factory=list)
 
@@ -117,16 +125,12 @@ class _Run:
     def __init__(self, module: nn.Module, loss: Callable[[float], Losses], plan: Plan) -> None:
         self.module, self.loss, self.plan = module.train(), loss, plan
         self.report, self.done, self.losses = Report(), False, Losses()
-        self.flats = flatten(module)
-        self.vectors = [flat.vector for flat, _ in self.flats]
-        decays = [plan.weight_decay if matrices else 0.0 for _, matrices in self.flats]
-        groups = [
-            {"params": [vector], "weight_decay": decay}
-            for vector, decay in zip(self.vectors, decays, strict=True)
-        ]
-        self.optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True)
+        self.flats = flatten(module, squares_apart=plan.orthogonal_rate > 0.0)
+        self.vectors = [flat.vector for flat in self.flats]
+        self.optimiser, self.muon = _optimisers(self.flats, plan)
         self.average = WeightAverage(self.vectors, plan.average)
         self.best: list[Tensor] = []
+        self.lowest = math.inf
         self.skipped_in_a_row = 0
         self.start = time.monotonic()
 
@@ -142,9 +146,10 @@ class _Run:
     def step(self) -> None:
         """Take one step, or skip it if it is not finite."""
         fraction = self.fraction()
+        rate = _rate(self.report.steps, fraction, self.plan)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.plan.learning_rate * _rate(self.report.steps, fraction, self.plan)
-        for flat, _ in self.flats:
+            group["lr"] = self.plan.learning_rate * rate
+        for flat in self.flats:
             flat.gradient.zero_()
         self.losses = self.loss(fraction)
         total = torch.stack(list(self.losses.values())).sum()
@@ -153,6 +158,8 @@ class _Run:
         self.report.steps += 1
         if bool(torch.isfinite(norm + total.detach())):
             self.optimiser.step()
+            decay = rate * self.plan.learning_rate * self.plan.weight_decay
+            self.muon.step(rate * self.plan.orthogonal_rate, decay)
             self.average.update()
             self.skipped_in_a_row = 0
         else:
@@ -170,7 +177,8 @@ class _Run:
             score = validate()
             self.module.train()
         report.history.append((report.steps, score))
-        if score < report.best_validation:
+        self.lowest = min(self.lowest, score)  # a NaN changes nothing
+        if score <= self.lowest + self.plan.slack:
             report.best_step, report.best_validation = report.steps, score
             self.best = self.average.copy()
         elif self.plan.patience and not self.done and _stale(report, self.plan):
@@ -186,7 +194,7 @@ class _Run:
     def close(self) -> None:
         """Leave the best averaged weights in the module, also after an interruption."""
         self.average.load(self.best or self.average.average)
-        for flat, _ in self.flats:
+        for flat in self.flats:
             flat.release()
         self.module.eval()
         self.report.seconds = self.seconds()
@@ -202,6 +210,20 @@ class _Run:
 
     def _stop(self, reason: str) -> None:
         self.report.stopped_by, self.done = reason, True
+
+
+def _optimisers(flats: Sequence[FlatParameters], plan: Plan) -> tuple[torch.optim.AdamW, Muon]:
+    """Return the optimiser of square matrices kept apart, and before it that of all else."""
+    groups = [
+        {"params": [flat.vector], "weight_decay": plan.weight_decay if flat.kind.is_matrix else 0.0}
+        for flat in flats
+        if not flat.kind.side
+    ]
+    stacks = [(flat, (-1, flat.kind.side, flat.kind.side)) for flat in flats if flat.kind.side]
+    matrices = [flat.vector.detach().view(shape) for flat, shape in stacks]
+    gradients = [flat.gradient.view(shape) for flat, shape in stacks]
+    groups = groups or [{"params": []}]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True), Muon(matrices, gradients)
 
 
 def _rate(step: int, fraction: float, plan: Plan) -> float:

@@ -1,10 +1,22 @@
 """Parameters laid end to end, so that one call updates, clips or averages them all."""
 
 from collections.abc import Iterable
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+
+_SMALLEST_SQUARE = 16
+
+
+class Kind(NamedTuple):
+    """What parameters must share to be laid end to end."""
+
+    dtype: torch.dtype
+    device: torch.device
+    is_matrix: bool
+    side: int
+    """Of square matrices, if those are kept apart; otherwise 0."""
 
 
 @final
@@ -14,11 +26,12 @@ class FlatParameters:
     Small networks have many small tensors; visiting each costs more than its arithmetic.
 
     Args:
-        parameters: Of one dtype and on one device. Until :meth:`release` they are views.
+        parameters: Of one kind. Until :meth:`release` they are views.
+        kind: What they share.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.parameters = list(parameters)
+    def __init__(self, parameters: Iterable[nn.Parameter], kind: Kind) -> None:
+        self.parameters, self.kind = list(parameters), kind
         self.vector = nn.Parameter(torch.cat([p.detach().flatten() for p in self.parameters]))
         self.gradient: Tensor = torch.zeros_like(self.vector)
         self.vector.grad = self.gradient
@@ -35,11 +48,18 @@ class FlatParameters:
             parameter.data, parameter.grad = parameter.data.clone(), None
 
 
-def flatten(module: nn.Module) -> list[tuple[FlatParameters, bool]]:
-    """Flatten what is to be trained of a module, by kind; the flag tells matrices from vectors."""
-    kinds: dict[tuple[torch.dtype, torch.device, bool], list[nn.Parameter]] = {}
+def flatten(module: nn.Module, *, squares_apart: bool = False) -> list[FlatParameters]:
+    """Flatten what is to be trained of a module, by kind."""
+    kinds: dict[Kind, list[nn.Parameter]] = {}
     for parameter in module.parameters():
         if parameter.requires_grad:
-            kind = (parameter.dtype, parameter.device, parameter.dim() > 1)
+            side = _side(parameter) if squares_apart else 0
+            kind = Kind(parameter.dtype, parameter.device, parameter.dim() > 1, side)
             kinds.setdefault(kind, []).append(parameter)
-    return [(FlatParameters(members), kind[2]) for kind, members in kinds.items()]
+    return [FlatParameters(members, kind) for kind, members in kinds.items()]
+
+
+def _side(parameter: Tensor) -> int:
+    """Return the side of a square matrix, as hidden layers have, 0 for anything else."""
+    square = parameter.dim() == 2 and parameter.shape[0] == parameter.shape[1]
+    return len(parameter) if square and len(parameter) >= _SMALLEST_SQUARE else 0

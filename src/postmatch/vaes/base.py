@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from postmatch.distributions.noise import draw
 from postmatch.objectives import elbo
 
 Latent = Any  # a vector, a grid of codes, a tuple of levels: nobody but its VAE looks inside
@@ -46,6 +47,7 @@ class VAE(nn.Module, abc.ABC):
         *,
         beta: float | Tensor = 1.0,
         posterior: Distribution | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         r"""Return this model's own training loss of each row: by default the negative ELBO.
 
@@ -54,9 +56,10 @@ class VAE(nn.Module, abc.ABC):
             available: What the rows really hold, like ``observed``; None means everything.
             beta: Weight of the KL term.
             posterior: ``self.encode(x, available)``, if the caller has it already.
+            generator: Of the noise; torch's global state otherwise.
         """
         posterior = self.encode(x, available) if posterior is None else posterior
-        z = posterior.rsample()
+        z = draw(posterior, generator=generator)
         log_x = log_likelihood(self.decode(z), x, available)
         return -elbo(log_x, z, posterior, self.prior(), beta=beta)
 

@@ -1,0 +1,57 @@
+"""An optimiser for the square matrices inside a network."""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+# Polynomials that bring singular values near 1, each the best for what the ones before leave:
+# Amsel et al., "The Polar Express" (2025). Three leave them within a factor of ten of each other,
+# which is near enough for a direction to step along: five did no better on tables.
+_POLYNOMIALS = ((8.2873, -23.5959, 17.3004), (4.1071, -2.9478, 0.5448), (3.9487, -2.9089, 0.5518))
+_TINY = 1e-7
+
+
+@final
+class Muon:
+    """Momentum whose steps are orthogonal matrices (Jordan et al., 2024).
+
+    A gradient of a layer has a few large directions and many small ones; a step that is as long in
+    all of them learns the small ones too. On tables it takes fewer than half of AdamW's steps.
+
+    Args:
+        matrices: Stacks of square matrices with a gradient, each ``(number, side, side)``.
+        gradients: Theirs, of the same shapes; whoever calls :meth:`step` has filled them.
+        momentum: How much of the old direction each step keeps.
+    """
+
+    def __init__(
+        self, matrices: Sequence[Tensor], gradients: Sequence[Tensor], momentum: float = 0.95
+    ) -> None:
+        self.matrices, self.gradients, self.momentum = list(matrices), list(gradients), momentum
+        self.directions = [torch.zeros_like(each) for each in self.matrices]
+
+    @torch.no_grad()
+    def step(self, rate: float, decay: float) -> None:
+        """Move every matrix by ``rate`` along its direction, and shrink it by ``decay``."""
+        for matrix, gradient, direction in zip(
+            self.matrices, self.gradients, self.directions, strict=True
+        ):
+            direction.mul_(self.momentum).add_(gradient)
+            ahead = torch.add(gradient, direction, alpha=self.momentum)
+            matrix.mul_(1.0 - decay).sub_(orthogonalised(ahead), alpha=rate)
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Return matrices with the same singular vectors and all singular values near 1.
+
+    Args:
+        matrices: ``(..., side, side)``; a matrix of zeros stays one.
+    """
+    size = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
+    x: Tensor = matrices / (size + _TINY)
+    for a, b, c in _POLYNOMIALS:
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x
