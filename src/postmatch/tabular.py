@@ -114,8 +114,8 @@ def plan_for(
 ) -> tuple[TableModelConfig, Plan, FitOptions]:
     """Return sizes and a plan of training for a table of so many rows.
 
-    Few rows are soon learned by heart: the posterior is simpler, and four models share the work,
-    each of which may go a little too far, since together they are less sure than any of them. With
+    Few rows are soon learned by heart: the posterior is simpler, and there are four models rather
+    than two. Each may go a little too far, since together they are less sure than any of them. With
     many rows, steps are what counts, as far as minutes allow.
     """
     columns = len(specs)
@@ -128,10 +128,12 @@ def plan_for(
             latent_components=4,
             num_members=1 if quick else 4,
         )
-        steps = min(2_500, max(800, 3 * rows // 2))
+        steps = min(2_000, max(800, 3 * rows // 2))
     else:
-        config = TableModelConfig(latent_size=min(32 if wide else 16, columns + 6))
-        steps = 4_000
+        config = TableModelConfig(
+            latent_size=min(32 if wide else 16, columns + 6), num_members=1 if quick else 2
+        )
+        steps = 3_500
     plan = Plan(
         steps=_QUICK_STEPS if quick else steps,
         learning_rate=3e-3,
@@ -140,7 +142,7 @@ def plan_for(
         validate_every=max(20, (_QUICK_STEPS if quick else steps) // 40),
         patience=8,
         patience_after=0.35,
-        slack=0.1 if few else 0.01,
+        slack=0.07 if few else 0.03,
         max_seconds=20.0 if quick else 0.0,
     )
     return replace(config, width=256 if wide else 128), plan, FitOptions()
