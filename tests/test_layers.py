@@ -16,7 +16,7 @@ import postmatch
 
 SOURCE = Path(postmatch.__file__).parent
 LAYERS = (
-    {"masks", "objectives", "nets", "distributions", "metrics", "randomness", "threads"},
+    {"masks", "objectives", "nets", "distributions", "metrics", "randomness", "threads", "folders"},
     {"vaes", "partial"},
     {"conditioning", "clustering", "acquisition"},
     {"training", "tables", "pooling", "export"},

@@ -15,7 +15,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from postmatch import fit_table, load, save
-from postmatch.training.engine import Progress
+from postmatch.training.plan import Progress
 from small_models import TINY, fit_small, people, people_model
 
 NUMBERS = ["income", "weight", "rooms"]

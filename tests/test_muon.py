@@ -5,9 +5,10 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from postmatch.training.engine import Plan, train
+from postmatch.training.engine import train
 from postmatch.training.flat import flatten
 from postmatch.training.muon import Muon, orthogonalised
+from postmatch.training.plan import Plan
 
 
 def test_singular_values_come_near_one_and_their_vectors_stay() -> None:

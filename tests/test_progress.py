@@ -2,7 +2,7 @@
 
 import pytest
 
-from postmatch.training.engine import Progress
+from postmatch.training.plan import Progress
 from postmatch.training.progress import progress_bar
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from postmatch import TableModel, load, save
+from postmatch import TableModel, folders, load, save
 from postmatch.saving import CONFIG, TABLE, WEIGHTS, is_model
 from small_models import fit_small, people, people_model
 
@@ -175,15 +175,15 @@ def test_a_model_beside_a_stranger_is_not_overwritten(folder: Path) -> None:
 def test_an_interrupted_save_leaves_the_old_model(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = Path.write_bytes
+    write = folders._write
 
-    def interrupted(path: Path, data: bytes) -> int:
+    def interrupted(path: Path, data: bytes) -> None:
         if path.name == name:
             raise KeyboardInterrupt
-        return write(path, data)
+        write(path, data)
 
     other = fit_small(people(30), 2)
-    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    monkeypatch.setattr(folders, "_write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(other, folder)
     assert load(folder).facts["rows"] == 400

@@ -11,7 +11,7 @@ from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.columns import ColumnSpec
 from postmatch.randomness import seeded
 from postmatch.tabular import TableModelConfig, fit_matched, plan_for, table_model
-from postmatch.training.engine import Progress
+from postmatch.training.plan import Progress
 
 SPECS = (ColumnSpec("number"), ColumnSpec("number"), ColumnSpec("category", size=3))
 SMALL = TableModelConfig(

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from linear_gaussian import ExactPartial, draw_rows, exact_model, linear_gaussian
-from postmatch.training import engine
+from postmatch.training import run
 from postmatch.training.averaging import WeightAverage
-from postmatch.training.engine import Plan, Progress, train
+from postmatch.training.engine import train
+from postmatch.training.plan import Plan, Progress
 
 TARGET = torch.tensor([1.0, -2.0, 3.0])
 
@@ -175,7 +176,7 @@ def test_a_time_limit_ends_training_having_lowered_the_rate_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, point, fractions = Clock(), Point(), []
-    monkeypatch.setattr(engine.time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(run.time, "monotonic", clock.monotonic)
 
     def loss(fraction: float) -> dict[str, Tensor]:
         clock.now += 1.0

@@ -22,7 +22,7 @@ from postmatch.tables.overrides import unknown_name
 from postmatch.tables.table import Ordered
 from postmatch.tabular import TableModelConfig, fit_matched, plan_for, table_model
 from postmatch.threads import one_thread
-from postmatch.training.engine import Plan, Progress, Report
+from postmatch.training.plan import Plan, Progress, Report
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

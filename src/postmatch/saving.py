@@ -5,9 +5,6 @@ A folder holds ``config.json`` (what the model is, how it was made, digests of t
 """
 
 import dataclasses
-import hashlib
-import json
-import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
 
+from postmatch.folders import Files, digest, parsed, to_json, write_beside
 from postmatch.models import TableModel, device_of
 from postmatch.randomness import seeded
 from postmatch.tables import Table
@@ -25,8 +23,6 @@ from postmatch.tabular import TableModelConfig, table_model
 FORMAT_VERSION = 1
 CONFIG, TABLE, WEIGHTS = "config.json", "table.json", "weights.safetensors"
 _KEYS = {"format_version", "kind", "config", "facts", "sha256"}
-
-Files = dict[str, bytes]
 
 
 def save(model: TableModel, folder: str | Path) -> None:
@@ -79,20 +75,20 @@ def is_model(folder: str | Path) -> bool:
 def _files(model: TableModel) -> Files:
     """Return the contents of each file, the one that vouches for the others last."""
     state = {name: value.cpu().contiguous() for name, value in model.model.state_dict().items()}
-    files = {TABLE: _json(model.table.to_json()), WEIGHTS: safetensors.save(state)}
+    files = {TABLE: to_json(model.table.to_json()), WEIGHTS: safetensors.save(state)}
     config = {
         "format_version": FORMAT_VERSION,
         "kind": "table",
         "config": dataclasses.asdict(model.config),
         "facts": model.facts,
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        "sha256": {name: digest(data) for name, data in files.items()},
     }
-    return {**files, CONFIG: _json(config)}
+    return {**files, CONFIG: to_json(config)}
 
 
 def _read(folder: Path) -> tuple[Mapping[str, Any], Files]:
     """Return the checked configuration and the contents of the files it vouches for."""
-    config = _parsed(_bytes(folder, CONFIG), CONFIG)
+    config = parsed(_bytes(folder, CONFIG), CONFIG)
     version = config.get("format_version")
     if type(version) is not int or version < 1:
         raise ValueError(f"{CONFIG} is not that of a postmatch model")
@@ -109,13 +105,13 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], Files]:
         raise ValueError(f"{CONFIG} must hold the digests of {TABLE} and {WEIGHTS}")
     files = {name: _bytes(folder, name) for name in (TABLE, WEIGHTS)}
     for name, data in files.items():
-        if hashlib.sha256(data).hexdigest() != digests[name]:
+        if digest(data) != digests[name]:
             raise ValueError(f"{name} is damaged: it is not the file that was saved")
     return config, files
 
 
 def _table_model(config: Mapping[str, Any], files: Files) -> TableModel:
-    table = Table.from_json(_parsed(files[TABLE], TABLE))
+    table = Table.from_json(parsed(files[TABLE], TABLE))
     sizes = _sizes(config["config"])
     if not isinstance(config["facts"], dict):
         raise ValueError(f"facts must be an object, got {config['facts']!r}")
@@ -155,12 +151,8 @@ def _put(files: Files, folder: Path) -> None:
     if not folder.exists() and previous.exists():  # an earlier save was cut off half way
         previous.rename(folder)
     _check_place(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    partial = write_beside(folder, files)
     try:
-        partial.mkdir()
-        for name, data in files.items():
-            (partial / name).write_bytes(data)
         if previous.exists():
             shutil.rmtree(previous)
         if folder.exists():
@@ -197,18 +189,3 @@ def _bytes(folder: Path, name: str) -> bytes:
         return (folder / name).read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder}: the model lacks its {name}") from None
-
-
-def _json(data: Any) -> bytes:
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()
-
-
-def _parsed(data: bytes, name: str) -> dict[str, Any]:
-    try:
-        content = json.loads(data)
-    except ValueError:
-        raise ValueError(f"{name} is damaged: it does not read as JSON") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{name} is damaged: it must hold an object")
-    return content

@@ -17,7 +17,8 @@ from postmatch.masks import Mixture, Pattern, UniformCount
 from postmatch.nets.columns import ColumnFeatures
 from postmatch.nets.mlp import ResidualMLP
 from postmatch.partial import AutoregressiveHead, DiagonalHead, FeatureEncoder
-from postmatch.training.engine import Plan, Progress, Report, train
+from postmatch.training.engine import train
+from postmatch.training.plan import Plan, Progress, Report
 from postmatch.vaes.ensemble import EnsembleEncoder, TableEnsemble
 from postmatch.vaes.table import TableVAE
 
@@ -128,7 +129,7 @@ def plan_for(
             latent_components=4,
             num_members=1 if quick else 4,
         )
-        steps = min(2_000, max(800, 3 * rows // 2))
+        steps = min(2_400, max(800, 3 * rows))
     else:
         config = TableModelConfig(
             latent_size=min(32 if wide else 16, columns + 6), num_members=1 if quick else 2

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from postmatch.training.engine import Progress
+from postmatch.training.plan import Progress
 
 
 @contextmanager

@@ -1,0 +1,76 @@
+"""What a run is told beforehand, what it tells on the way, and what it tells at the end."""
+
+import math
+from dataclasses import dataclass, field
+from typing import final
+
+from torch import Tensor
+
+Losses = dict[str, Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """How long and how fast to train.
+
+    Args:
+        steps: At most so many updates.
+        learning_rate: The highest rate, reached after the warm-up; it then falls along a cosine.
+        orthogonal_rate: The highest rate of the square matrices inside networks, which then take
+            steps that are orthogonal matrices (``Muon``); 0 to treat them like all others.
+        warmup: Updates over which the rate rises from zero.
+        weight_decay: Decoupled weight decay of matrices; vectors are left alone.
+        clip_norm: Longest gradient.
+        average: Decay of the running average of the weights, which is what training returns.
+        validate_every: Updates between validations.
+        patience: Stop after so many validations without improvement; 0 for never.
+        patience_after: The part of the steps before which patience never ends a run.
+        slack: Keep the latest weights whose score is within this of the best, not the best ones.
+        max_seconds: Stop after this time, having lowered the rate in step with it; 0 for no limit.
+    """
+
+    steps: int
+    learning_rate: float = 2e-3
+    orthogonal_rate: float = 0.0
+    warmup: int = 100
+    weight_decay: float = 0.01
+    clip_norm: float = 5.0
+    average: float = 0.999
+    validate_every: int = 250
+    patience: int = 0
+    patience_after: float = 0.0
+    slack: float = 0.0
+    max_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "validate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+@final
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands, for whoever shows it."""
+
+    fraction: float
+    step: int
+    losses: dict[str, float]
+    validation: float | None
+
+
+@final
+@dataclass
+class Report:
+    """What a run did."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    stopped_by: str = "steps"
+    best_step: int = 0
+    """The step whose weights were kept."""
+    best_validation: float = math.inf
+    """Their score."""
+    skipped: int = 0
+    history: list[tuple[int, float]] = field(default_factory=list)

@@ -1,0 +1,232 @@
+"""One training run: its state, and what one step does to it."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from postmatch.folders import digest, to_json
+from postmatch.training.averaging import WeightAverage
+from postmatch.training.checkpoints import State
+from postmatch.training.flat import FlatParameters, flatten
+from postmatch.training.muon import Muon
+from postmatch.training.plan import Losses, Plan, Progress, Report
+
+_MOST_SKIPPED = 50  # non-finite steps in a row before giving up
+
+
+@final
+class Run:
+    """A training run in progress: its whole state, and what one step does to it.
+
+    Args:
+        module: What is trained; its parameters are views of long vectors until :meth:`close`.
+        loss: From the fraction of training done to the losses of a fresh batch.
+        plan: How long and how fast.
+        generators: What the loss draws from; torch's global state on the CPU if there are none.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Callable[[float], Losses],
+        plan: Plan,
+        generators: Sequence[torch.Generator] = (),
+    ) -> None:
+        self.generators = list(generators) or [torch.default_generator]
+        self.module, self.loss, self.plan = module.train(), loss, plan
+        self.report, self.done, self.losses = Report(), False, Losses()
+        self.flats = flatten(module, squares_apart=plan.orthogonal_rate > 0.0)
+        self.vectors = [flat.vector for flat in self.flats]
+        self.optimiser, self.muon = _optimisers(self.flats, plan)
+        self.average = WeightAverage(self.vectors, plan.average)
+        self.best: list[Tensor] = []
+        self.lowest = math.inf
+        self.skipped_in_a_row = 0
+        self.start = time.monotonic()
+
+    def seconds(self) -> float:
+        """Return how long the run has taken, before it was resumed and since."""
+        return time.monotonic() - self.start
+
+    def fraction(self) -> float:
+        """Return how much of the plan is done, by steps or by time, whichever is further."""
+        limit = self.plan.max_seconds
+        by_time = self.seconds() / limit if limit else 0.0
+        return max(self.report.steps / self.plan.steps, by_time)
+
+    def step(self) -> None:
+        """Take one step, or skip it if it is not finite."""
+        fraction = self.fraction()
+        rate = _rate(self.report.steps, fraction, self.plan)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.plan.learning_rate * rate
+        for flat in self.flats:
+            flat.gradient.zero_()
+        self.losses = self.loss(fraction)
+        total = torch.stack(list(self.losses.values())).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.vectors, self.plan.clip_norm)
+        self.report.steps += 1
+        if bool(torch.isfinite(norm + total.detach())):
+            self.optimiser.step()
+            decay = rate * self.plan.learning_rate * self.plan.weight_decay
+            self.muon.step(rate * self.plan.orthogonal_rate, decay)
+            self.average.update()
+            self.skipped_in_a_row = 0
+        else:
+            self._skip()
+        if self.plan.max_seconds and self.seconds() >= self.plan.max_seconds:
+            self._stop("time")
+        elif self.report.steps == self.plan.steps:
+            self._stop("steps")
+
+    def validate(self, validate: Callable[[], float]) -> None:
+        """Judge the averaged weights, and keep a copy of the best."""
+        report = self.report
+        with self.average.applied(), torch.no_grad():
+            self.module.eval()
+            score = validate()
+            self.module.train()
+        report.history.append((report.steps, score))
+        self.lowest = min(self.lowest, score)  # a NaN changes nothing
+        if score <= self.lowest + self.plan.slack:
+            report.best_step, report.best_validation = report.steps, score
+            self.best = self.average.copy()
+        elif self.plan.patience and not self.done and _stale(report, self.plan):
+            self._stop("patience")
+
+    def progress(self) -> Progress:
+        """Return where the run stands."""
+        values = {name: value.item() for name, value in self.losses.items()}
+        latest = self.report.history[-1][1] if self.report.history else None
+        return Progress(
+            1.0 if self.done else min(1.0, self.fraction()), self.report.steps, values, latest
+        )
+
+    def close(self) -> None:
+        """Leave the best averaged weights in the module, also after an interruption."""
+        self.average.load(self.best or self.average.average)
+        for flat in self.flats:
+            flat.release()
+        self.module.eval()
+        self.report.seconds = self.seconds()
+
+    def state(self) -> State:
+        """Return copies of all that decides what comes next."""
+        report = self.report
+        numbers = [report.best_validation, self.lowest, self.seconds()]
+        tensors = {
+            **self._named(),
+            "numbers": torch.tensor(numbers, dtype=torch.float64),  # JSON knows no infinities
+            "history": torch.tensor(report.history, dtype=torch.float64).view(-1, 2),
+            **{f"generator.{i}": g.get_state() for i, g in enumerate(self.generators)},
+            **{f"best.{i}": value for i, value in enumerate(self.best)},
+        }
+        facts = {
+            "fingerprint": self.fingerprint(),
+            "devices": [generator.device.type for generator in self.generators],
+            "steps": report.steps,
+            "best_step": report.best_step,
+            "skipped": report.skipped,
+            "skipped_in_a_row": self.skipped_in_a_row,
+            "average_updates": self.average.updates,
+            "done": self.done,
+            "stopped_by": report.stopped_by,
+        }
+        return State({name: t.detach().cpu().clone() for name, t in tensors.items()}, facts)
+
+    def restore(self, state: State) -> None:
+        """Go on from a state of the same run.
+
+        Raises:
+            ValueError: If it is the state of another module or another plan.
+        """
+        tensors, facts = state
+        if facts["fingerprint"] != self.fingerprint():
+            raise ValueError("the state is that of another model, another plan or other data")
+        for name, value in self._named().items():
+            value.copy_(tensors[name])
+        for i, generator in enumerate(self.generators):
+            if facts["devices"][i] == generator.device.type:
+                generator.set_state(tensors[f"generator.{i}"])
+            else:  # from CPU to GPU or back: other noise, from here on
+                generator.manual_seed(facts["steps"])
+        report = self.report
+        report.steps, report.best_step = facts["steps"], facts["best_step"]
+        report.skipped, self.skipped_in_a_row = facts["skipped"], facts["skipped_in_a_row"]
+        report.stopped_by, self.done = facts["stopped_by"], facts["done"]
+        report.history = [(int(step), score) for step, score in tensors["history"].tolist()]
+        report.best_validation, self.lowest, seconds = tensors["numbers"].tolist()
+        self.start = time.monotonic() - seconds
+        self.average.updates = facts["average_updates"]
+        count = sum(name.startswith("best.") for name in tensors)
+        like = self.average.average
+        self.best = [tensors[f"best.{i}"].to(like[i].device) for i in range(count)]
+
+    def fingerprint(self) -> str:
+        """Return what a state must share with the run that goes on from it."""
+        shapes = {name: list(p.shape) for name, p in self.module.named_parameters()}
+        plan = dataclasses.asdict(self.plan)
+        return digest(to_json({"shapes": shapes, "plan": plan}))
+
+    def _named(self) -> dict[str, Tensor]:
+        """Return the tensors that training changes, by name, as they are and not copied."""
+        named = {f"weights.{i}": flat.vector.detach() for i, flat in enumerate(self.flats)}
+        named |= {f"average.{i}": value for i, value in enumerate(self.average.average)}
+        named |= {f"direction.{i}": value for i, value in enumerate(self.muon.directions)}
+        for i, group in enumerate(self.optimiser.param_groups):
+            for vector in group["params"]:
+                moments = self.optimiser.state[vector]
+                if not moments:
+                    moments["step"] = torch.zeros((), device=vector.device)
+                    moments["exp_avg"] = torch.zeros_like(vector)
+                    moments["exp_avg_sq"] = torch.zeros_like(vector)
+                named |= {f"{name}.{i}": value for name, value in moments.items()}
+        return named | {f"buffer.{name}": value for name, value in _buffers(self.module).items()}
+
+    def _skip(self) -> None:
+        self.report.skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= _MOST_SKIPPED:
+            raise FloatingPointError(
+                f"{self.skipped_in_a_row} steps in a row were not finite, "
+                f"last at step {self.report.steps}"
+            )
+
+    def _stop(self, reason: str) -> None:
+        self.report.stopped_by, self.done = reason, True
+
+
+def _optimisers(flats: Sequence[FlatParameters], plan: Plan) -> tuple[torch.optim.AdamW, Muon]:
+    """Return the optimiser of square matrices kept apart, and before it that of all else."""
+    groups = [
+        {"params": [flat.vector], "weight_decay": plan.weight_decay if flat.kind.is_matrix else 0.0}
+        for flat in flats
+        if not flat.kind.side
+    ]
+    stacks = [(flat, (-1, flat.kind.side, flat.kind.side)) for flat in flats if flat.kind.side]
+    matrices = [flat.vector.detach().view(shape) for flat, shape in stacks]
+    gradients = [flat.gradient.view(shape) for flat, shape in stacks]
+    groups = groups or [{"params": []}]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True), Muon(matrices, gradients)
+
+
+def _rate(step: int, fraction: float, plan: Plan) -> float:
+    warm = min(1.0, (step + 1) / max(1, plan.warmup))
+    return warm * (0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * min(1.0, fraction))))
+
+
+def _stale(report: Report, plan: Plan) -> bool:
+    since = sum(step > report.best_step for step, _ in report.history)
+    return since >= plan.patience and report.steps >= plan.patience_after * plan.steps
+
+
+def _buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers that a state_dict holds: others are constants."""
+    kept = module.state_dict().keys()
+    return {name: value for name, value in module.named_buffers() if name in kept}
