@@ -20,7 +20,7 @@ LAYERS = (
     {"vaes", "partial"},
     {"conditioning", "clustering", "acquisition"},
     {"training", "tables", "pooling", "export"},
-    {"tabular", "models", "answers"},
+    {"tabular", "fitting", "models", "answers"},
     {"saving"},
     {"attaching", "estimators", "data", "testing"},
     {"recipes"},

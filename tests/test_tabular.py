@@ -9,8 +9,9 @@ from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.columns import ColumnSpec
+from postmatch.fitting import fit_matched
 from postmatch.randomness import seeded
-from postmatch.tabular import TableModelConfig, fit_matched, plan_for, table_model
+from postmatch.tabular import TableModelConfig, plan_for, table_model
 from postmatch.training.plan import Progress
 
 SPECS = (ColumnSpec("number"), ColumnSpec("number"), ColumnSpec("category", size=3))

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, final
 
 import numpy as np
@@ -16,11 +17,12 @@ from postmatch import __version__
 from postmatch.answers import Prediction, prediction_of, summary_of
 from postmatch.conditioning import Conditional, MatchedVAE
 from postmatch.distributions.mixed import MixedColumns
+from postmatch.fitting import fit_matched
 from postmatch.randomness import RowNoise, noise_blocks, seeded
 from postmatch.tables import Column, Table
 from postmatch.tables.overrides import unknown_name
 from postmatch.tables.table import Ordered
-from postmatch.tabular import TableModelConfig, fit_matched, plan_for, table_model
+from postmatch.tabular import TableModelConfig, plan_for, table_model
 from postmatch.threads import one_thread
 from postmatch.training.plan import Plan, Progress, Report
 
@@ -44,6 +46,8 @@ def fit_table(
     quick: bool = False,
     seed: int = 0,
     device: str | torch.device = "auto",
+    checkpoints: str | Path | None = None,
+    resume: bool = False,
     show: Callable[[Progress], None] | None = None,
 ) -> "TableModel":
     """Learn a table's columns and train a model on its rows, holes and all.
@@ -61,8 +65,12 @@ def fit_table(
         quick: Train for seconds rather than minutes.
         seed: The same seed gives the same model, on the same machine.
         device: Where to train and answer; ``auto`` is a GPU if there is one.
+        checkpoints: A folder to save the training's state to every minute. It is yours to remove,
+            once the model is saved.
+        resume: Go on from what that folder holds; otherwise it must hold nothing.
         show: Told of the progress now and then.
     """
+    folder = _checkpoint_folder(checkpoints, resume=resume)
     table = Table.fit(
         data,
         categorical=categorical,
@@ -84,10 +92,29 @@ def fit_table(
     with seeded(seed), one_thread():
         model = table_model(table.specs, config).to(x.device)
         report = fit_matched(
-            model, x, observed, plan, options, seed=seed, workers=workers, show=show
+            model,
+            x,
+            observed,
+            plan,
+            options,
+            seed=seed,
+            workers=workers,
+            checkpoints=folder,
+            show=show,
         )
     facts = {"rows": len(x), "columns": len(table.columns), "seed": seed, **_facts(report)}
     return TableModel(table, model, config, {**facts, "notes": list(table.notes)})
+
+
+def _checkpoint_folder(checkpoints: str | Path | None, *, resume: bool) -> Path | None:
+    if checkpoints is None:
+        if resume:
+            raise ValueError("resume needs checkpoints, the folder to go on from")
+        return None
+    folder = Path(checkpoints)
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} holds an unfinished training: resume it, or remove the folder")
+    return folder
 
 
 def device_of(name: str | torch.device) -> torch.device:

@@ -1,28 +1,19 @@
 """The default model of a table: its sizes, its parts and its training."""
 
-import math
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import final
-
-import torch
-from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import mixture_net
 from postmatch.distributions.columns import ColumnSpec
-from postmatch.masks import Mixture, Pattern, UniformCount
 from postmatch.nets.columns import ColumnFeatures
 from postmatch.nets.mlp import ResidualMLP
 from postmatch.partial import AutoregressiveHead, DiagonalHead, FeatureEncoder
-from postmatch.training.engine import train
-from postmatch.training.plan import Plan, Progress, Report
+from postmatch.training.plan import Plan
 from postmatch.vaes.ensemble import EnsembleEncoder, TableEnsemble
 from postmatch.vaes.table import TableVAE
 
-JUDGED_ROWS = 768
 _FEW_ROWS = 2_500
 _QUICK_STEPS = 600
 
@@ -139,7 +130,7 @@ def plan_for(
         steps=_QUICK_STEPS if quick else steps,
         learning_rate=3e-3,
         orthogonal_rate=4.5e-3 if few else 1.8e-2,
-        weight_decay=0.1,
+        weight_decay=0.5 if few else 0.1,
         validate_every=max(20, (_QUICK_STEPS if quick else steps) // 40),
         patience=8,
         patience_after=0.35,
@@ -149,139 +140,9 @@ def plan_for(
     return replace(config, width=256 if wide else 128), plan, FitOptions()
 
 
-def fit_matched(
-    model: MatchedVAE,
-    x: Tensor,
-    available: Tensor,
-    plan: Plan,
-    options: FitOptions,
-    *,
-    seed: int = 0,
-    workers: int = 1,
-    show: Callable[[Progress], None] | None = None,
-) -> Report:
-    """Train a table's model on rows with holes; of several members, some at a time.
-
-    Args:
-        model: What ``table_model`` returned.
-        x: ``(rows, columns)``.
-        available: Which cells are there.
-        plan: How long and how fast each member trains; its time limit is for all of them.
-        options: What they are trained on.
-        seed: Of the first member; the others follow.
-        workers: How many members train at a time, each in a thread; it changes no result.
-        show: Told of the progress now and then.
-    """
-    members = members_of(model)
-    rounds = math.ceil(len(members) / workers)
-    each = replace(plan, max_seconds=plan.max_seconds / rounds)
-    told = _Together(len(members), show)
-
-    def fit(i: int) -> Report:
-        return _fit_member(members[i], x, available, each, options, seed + i, told.listener(i))
-
-    if workers == 1 or len(members) == 1:
-        return _sum_of([fit(i) for i in range(len(members))])
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            return _sum_of(list(pool.map(fit, range(len(members)))))
-        except BaseException:  # an interruption reaches this thread alone
-            told.stop()
-            raise
-
-
-@final
-class _Together:
-    """What several runs in threads tell together, and how they are told to stop."""
-
-    def __init__(self, members: int, show: Callable[[Progress], None] | None) -> None:
-        self.fractions, self.show = [0.0] * members, show
-        self.lock, self.stopped = threading.Lock(), False
-
-    def stop(self) -> None:
-        self.stopped = True
-
-    def listener(self, member: int) -> Callable[[Progress], None]:
-        def listen(progress: Progress) -> None:
-            if self.stopped:
-                raise KeyboardInterrupt
-            with self.lock:
-                self.fractions[member] = progress.fraction
-                if self.show is not None:
-                    fraction = sum(self.fractions) / len(self.fractions)
-                    self.show(replace(progress, fraction=fraction))
-
-        return listen
-
-
 def members_of(model: MatchedVAE) -> list[MatchedVAE]:
     """Return the members of an ensemble; a model that is none is its own only member."""
     if isinstance(model.vae, TableEnsemble) and isinstance(model.partial, EnsembleEncoder):
         pairs = zip(model.vae.tables, model.partial.encoders, strict=True)
         return [MatchedVAE(vae, partial) for vae, partial in pairs]
     return [model]
-
-
-def _fit_member(
-    model: MatchedVAE,
-    x: Tensor,
-    available: Tensor,
-    plan: Plan,
-    options: FitOptions,
-    seed: int,
-    show: Callable[[Progress], None] | None,
-) -> Report:
-    """Train both parts, and keep the weights under which held-out cells are predicted best."""
-    generator = torch.Generator(x.device).manual_seed(seed)
-    held_out = held_out_cells(available, options, generator)
-    kept = available & ~held_out
-    weight = options.pattern_weight
-    masks = Mixture((UniformCount(), Pattern(kept)), (1.0 - weight, weight))
-    batch_size = min(options.batch_size, len(x))
-
-    def loss(fraction: float) -> dict[str, Tensor]:
-        rows = torch.randint(len(x), (batch_size,), generator=generator, device=x.device)
-        seen = kept[rows]
-        observed = masks.sample(seen.shape, generator)
-        beta = _beta(fraction, options)
-        return model.losses(x[rows], seen, observed, beta=beta, generator=generator)
-
-    judged = held_out.any(1).nonzero().squeeze(1)[:JUDGED_ROWS]
-    if len(judged) == 0:  # too few cells to keep any back
-        return train(model, loss, plan, show=show)
-
-    def validate() -> float:
-        return held_out_loss(model, x[judged], kept[judged], held_out[judged])
-
-    return train(model, loss, plan, validate=validate, show=show)
-
-
-def held_out_cells(available: Tensor, options: FitOptions, generator: torch.Generator) -> Tensor:
-    """Return which cells a member never learns from; its generator is fresh and of its own seed."""
-    uniform = torch.rand(available.shape, generator=generator, device=available.device)
-    return available & (uniform < options.held_out)
-
-
-def _beta(fraction: float, options: FitOptions) -> float:
-    return min(1.0, fraction / options.beta_warmup) if options.beta_warmup else 1.0
-
-
-def _sum_of(reports: Sequence[Report]) -> Report:
-    """Return what several runs did together."""
-    return Report(
-        steps=sum(r.steps for r in reports),
-        seconds=sum(r.seconds for r in reports),
-        stopped_by=reports[-1].stopped_by,
-        best_step=sum(r.best_step for r in reports),
-        best_validation=sum(r.best_validation for r in reports) / len(reports),
-        skipped=sum(r.skipped for r in reports),
-        history=[entry for r in reports for entry in r.history],
-    )
-
-
-def held_out_loss(model: MatchedVAE, x: Tensor, seen: Tensor, held_out: Tensor) -> float:
-    r"""Return the mean of :math:`-\log p_{\theta\phi}(x_i \mid x_o)` over held-out cells i."""
-    decoded = model.given(x, seen).marginals(num_samples=16)
-    log_each = decoded.log_prob(x.masked_fill(~held_out, 0.0))  # (samples, batch, columns)
-    log_cell = log_each.logsumexp(0) - torch.tensor(float(len(log_each))).log()
-    return float(-log_cell[held_out].mean())

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 from cli.conftest import ROWS, Call
-from postmatch import load
+from postmatch import fit_table, load
 from postmatch.cli.groups import given, names
 from postmatch.tables import read_table
+from postmatch.training.plan import Progress
 
 
 def test_fit_keeps_a_model_and_replaces_it_only_when_asked(people: Path, call: Call) -> None:
@@ -26,6 +28,29 @@ def test_fit_keeps_a_model_and_replaces_it_only_when_asked(people: Path, call: C
     assert load("people.model").facts["steps"] == 2
     assert call("fit", people, "--quick", "--steps", 3, "--replace", "--quiet").exit_code == 0
     assert load("people.model").facts["steps"] == 3
+
+
+def test_fit_goes_on_with_what_was_cut_off(people: Path, call: Call) -> None:
+    nothing = call("fit", people, "--steps", 20, "--resume")
+    assert nothing.exit_code == 1
+    assert "no people.model.unfinished to go on with" in " ".join(nothing.stderr.split())
+    whole = call("fit", people, "-o", "whole", "--steps", 20, "--quiet")
+    assert whole.exit_code == 0
+
+    def show(progress: Progress) -> None:
+        if progress.fraction >= 0.4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    unfinished = Path("people.model.unfinished")
+    with pytest.raises(KeyboardInterrupt):
+        fit_table(read_table(people), max_steps=20, checkpoints=unfinished, show=show)
+    refused = call("fit", people, "--steps", 20)
+    assert refused.exit_code == 1
+    assert "--resume goes on, --replace starts anew" in " ".join(refused.stderr.split())
+    assert call("fit", people, "--steps", 20, "--resume").exit_code == 0
+    assert not unfinished.exists()
+    weights = "weights.safetensors"
+    assert (Path("people.model") / weights).read_bytes() == (Path("whole") / weights).read_bytes()
 
 
 def test_sample_keeps_what_is_given(kept: Path, call: Call) -> None:

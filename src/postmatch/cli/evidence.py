@@ -11,16 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
+from postmatch.fitting import JUDGED_ROWS, held_out_cells, held_out_loss
 from postmatch.models import TableModel
 from postmatch.randomness import seeded
 from postmatch.tables import Column
-from postmatch.tabular import (
-    JUDGED_ROWS,
-    FitOptions,
-    held_out_cells,
-    held_out_loss,
-    members_of,
-)
+from postmatch.tabular import FitOptions, members_of
 from postmatch.threads import one_thread
 
 Floats = NDArray[np.float64]

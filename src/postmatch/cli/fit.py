@@ -1,5 +1,6 @@
 """``postmatch fit``: learn a table and keep the model."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ EXAMPLES = """
     postmatch fit people.csv                           keeps people.model
     postmatch fit people.csv -o models/people --max-minutes 5
     postmatch fit people.csv --ordered size=S,M,L --ignore id --missing -999
+    postmatch fit people.csv --resume                  goes on where Ctrl-C or a crash cut it off
 """
 
 
@@ -38,14 +40,41 @@ def fit(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the model that is there.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a fit that was cut off.")
+    ] = False,
 ) -> None:
-    """Learn TABLE and keep the model, for impute, sample, score, describe and report."""
+    """Learn TABLE and keep the model, for impute, sample, score, describe and report.
+
+    Its state is saved every minute beside DIR, in DIR.unfinished, and removed at the end.
+    """
     with session(running) as here:
         folder = model or Path(output_for(table, "model", ""))
         check_folder(folder)
         if folder.exists() and any(folder.iterdir()) and not replace:
             raise ValueError(f"{folder} holds a model already; --replace replaces it")
-        learned = fitted(here, Source(table, reading).read().data, fitting)
+        unfinished = folder.with_name(f"{folder.name}.unfinished")
+        _check_unfinished(unfinished, resume=resume, replace=replace)
+        try:
+            data = Source(table, reading).read().data
+            learned = fitted(here, data, fitting, unfinished, resume=resume)
+        except (KeyboardInterrupt, SystemExit):
+            if unfinished.exists():
+                here.say(f"{unfinished} keeps what was learned so far: --resume goes on with it.")
+            raise
         keep(here, learned, folder)
+        shutil.rmtree(unfinished, ignore_errors=True)
         here.show(facts_grid(learned))
         here.result({"model": str(folder), **learned.facts})
+
+
+def _check_unfinished(folder: Path, *, resume: bool, replace: bool) -> None:
+    """Raise rather than lose a fit that was cut off, unless that is asked for."""
+    if resume and not folder.exists():
+        raise ValueError(f"there is no {folder} to go on with; leave out --resume to start")
+    if folder.exists() and not resume:
+        if not replace:
+            raise ValueError(
+                f"{folder} holds a fit that was cut off: --resume goes on, --replace starts anew"
+            )
+        shutil.rmtree(folder)

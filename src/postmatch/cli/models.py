@@ -37,7 +37,14 @@ def obtain(
     return model, source
 
 
-def fitted(here: Session, data: Any, fitting: Fitting) -> "TableModel":
+def fitted(
+    here: Session,
+    data: Any,
+    fitting: Fitting,
+    checkpoints: Path | None = None,
+    *,
+    resume: bool = False,
+) -> "TableModel":
     """Fit a model on a table, showing progress and what the user should hear about."""
     from postmatch.models import fit_table
     from postmatch.training.progress import progress_bar
@@ -52,6 +59,8 @@ def fitted(here: Session, data: Any, fitting: Fitting) -> "TableModel":
             quick=fitting.quick,
             seed=running.seed,
             device=running.device,
+            checkpoints=checkpoints,
+            resume=resume,
             show=show,
         )
     for note in model.table.notes:

@@ -34,18 +34,20 @@ class Checkpoints:
 
     Args:
         folder: Holds the states and nothing else.
+        about: What is trained on what; states of anything else are refused.
         every_seconds: How often a run saves.
         keep: How many states stay; two, so that a damaged file costs a minute and not a run.
     """
 
     folder: Path
+    about: str = ""
     every_seconds: float = 60.0
     keep: int = 2
 
     def save(self, step: int, state: State) -> None:
         """Add a state, and remove those that are too old."""
         tensors = safetensors.save({k: v.contiguous() for k, v in state.tensors.items()})
-        head = {"format_version": FORMAT_VERSION, "sha256": digest(tensors)}
+        head = {"format_version": FORMAT_VERSION, "about": self.about, "sha256": digest(tensors)}
         place = self.folder / f"step-{step:010}"
         partial = write_beside(
             place, {TENSORS: tensors, FACTS: to_json({**head, "facts": state.facts})}
@@ -62,12 +64,20 @@ class Checkpoints:
             shutil.rmtree(cut_off, ignore_errors=True)
 
     def load(self) -> State | None:
-        """Return the newest state that is sound; None if there is none."""
+        """Return the newest state that is sound; None if there is none.
+
+        Raises:
+            ValueError: If it is the state of another run.
+        """
         for place in reversed(self._places()):
             try:
-                return _read(place)
+                about, state = _read(place)
             except (OSError, ValueError, KeyError, SafetensorError) as error:
                 warnings.warn(f"{place} cannot be used: {error}", stacklevel=2)
+                continue
+            if about != self.about:
+                raise ValueError(f"{self.folder} holds an unfinished run on other data")
+            return state
         return None
 
     def clear(self) -> None:
@@ -78,7 +88,7 @@ class Checkpoints:
         return sorted(path for path in self.folder.glob("step-*") if path.is_dir())
 
 
-def _read(place: Path) -> State:
+def _read(place: Path) -> tuple[str, State]:
     content = parsed((place / FACTS).read_bytes(), FACTS)
     version = content["format_version"]
     if version != FORMAT_VERSION:
@@ -87,4 +97,4 @@ def _read(place: Path) -> State:
     if digest(tensors) != content["sha256"]:
         raise ValueError(f"{TENSORS} is damaged")
     facts: Mapping[str, Any] = content["facts"]
-    return State(safetensors.load(tensors), dict(facts))
+    return content["about"], State(safetensors.load(tensors), dict(facts))

@@ -1,0 +1,201 @@
+"""Training a table's model: its members side by side, cut off and resumed."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import Tensor
+
+from postmatch.conditioning import MatchedVAE
+from postmatch.folders import digest
+from postmatch.masks import Mixture, Pattern, UniformCount
+from postmatch.tabular import FitOptions, members_of
+from postmatch.training.checkpoints import Checkpoints
+from postmatch.training.engine import train
+from postmatch.training.plan import Plan, Progress, Report
+from postmatch.training.signals import signals_noted
+
+JUDGED_ROWS = 768
+
+
+def fit_matched(
+    model: MatchedVAE,
+    x: Tensor,
+    available: Tensor,
+    plan: Plan,
+    options: FitOptions,
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    checkpoints: Path | None = None,
+    show: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Train a table's model on rows with holes; of several members, some at a time.
+
+    Ctrl-C and SIGTERM end it after the step at hand, having saved if there are checkpoints.
+
+    Args:
+        model: What ``table_model`` returned.
+        x: ``(rows, columns)``.
+        available: Which cells are there.
+        plan: How long and how fast each member trains; its time limit is for all of them.
+        options: What they are trained on.
+        seed: Of the first member; the others follow.
+        workers: How many members train at a time, each in a thread; it changes no result.
+        checkpoints: A folder to save to every minute, and to go on from if it holds anything.
+        show: Told of the progress now and then.
+    """
+    members = members_of(model)
+    rounds = math.ceil(len(members) / workers)
+    each = replace(plan, max_seconds=plan.max_seconds / rounds)
+    rows = _Rows(x, available, options, seed)
+    with signals_noted() as noted:
+        together = _Together(len(members), show, noted)
+
+        def fit(i: int) -> Report:
+            place = None if checkpoints is None else checkpoints / f"member-{i}"
+            return _fit_member(members[i], rows.of_member(i), each, together.teller(i), place)
+
+        if workers == 1 or len(members) == 1:
+            reports = [fit(i) for i in range(len(members)) if not together.stopped()]
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                reports = list(pool.map(together.guarded(fit), range(len(members))))
+    noted.follow()
+    return _sum_of(reports)
+
+
+@final
+@dataclass(frozen=True)
+class _Rows:
+    """What a member is trained on."""
+
+    x: Tensor
+    available: Tensor
+    options: FitOptions
+    seed: int
+
+    def of_member(self, member: int) -> "_Rows":
+        return replace(self, seed=self.seed + member)
+
+    def fingerprint(self) -> str:
+        """Return what tells this training from one on other rows."""
+        cells = [t.cpu().contiguous().numpy().tobytes() for t in (self.x, self.available)]
+        return digest(b"".join([*cells, repr((self.options, self.seed)).encode()]))
+
+
+@final
+class _Together:
+    """What runs in threads tell together, and how they are told to stop."""
+
+    def __init__(
+        self, members: int, show: Callable[[Progress], None] | None, noted: Callable[[], bool]
+    ) -> None:
+        self.fractions, self.show, self.noted = [0.0] * members, show, noted
+        self.lock, self.failed = threading.Lock(), False
+
+    def stopped(self) -> bool:
+        return self.failed or self.noted()
+
+    def teller(self, member: int) -> "_Teller":
+        def listen(progress: Progress) -> None:
+            with self.lock:
+                self.fractions[member] = progress.fraction
+                if self.show is not None:
+                    fraction = sum(self.fractions) / len(self.fractions)
+                    self.show(replace(progress, fraction=fraction))
+
+        return _Teller(listen, self.stopped)
+
+    def guarded(self, fit: Callable[[int], Report]) -> Callable[[int], Report]:
+        """Return the same function, after whose failure the others stop too."""
+
+        def run(member: int) -> Report:
+            try:
+                return fit(member)
+            except BaseException:
+                self.failed = True
+                raise
+
+        return run
+
+
+@final
+@dataclass(frozen=True)
+class _Teller:
+    """How one member tells of its progress, and how it is told to stop."""
+
+    show: Callable[[Progress], None]
+    stop: Callable[[], bool]
+
+
+def _fit_member(
+    model: MatchedVAE, rows: _Rows, plan: Plan, teller: _Teller, folder: Path | None
+) -> Report:
+    """Train both parts, and keep the weights under which held-out cells are predicted well."""
+    x, options = rows.x, rows.options
+    generator = torch.Generator(x.device).manual_seed(rows.seed)
+    held_out = held_out_cells(rows.available, options, generator)
+    kept = rows.available & ~held_out
+    weight = options.pattern_weight
+    masks = Mixture((UniformCount(), Pattern(kept)), (1.0 - weight, weight))
+    batch_size = min(options.batch_size, len(x))
+
+    def loss(fraction: float) -> dict[str, Tensor]:
+        drawn = torch.randint(len(x), (batch_size,), generator=generator, device=x.device)
+        seen = kept[drawn]
+        observed = masks.sample(seen.shape, generator)
+        beta = _beta(fraction, options)
+        return model.losses(x[drawn], seen, observed, beta=beta, generator=generator)
+
+    judged = held_out.any(1).nonzero().squeeze(1)[:JUDGED_ROWS]
+
+    def validate() -> float:
+        return held_out_loss(model, x[judged], kept[judged], held_out[judged])
+
+    return train(
+        model,
+        loss,
+        plan,
+        validate=validate if len(judged) else None,  # too few cells to keep any back
+        show=teller.show,
+        generators=[generator],
+        checkpoints=None if folder is None else Checkpoints(folder, rows.fingerprint()),
+        stop=teller.stop,
+    )
+
+
+def held_out_cells(available: Tensor, options: FitOptions, generator: torch.Generator) -> Tensor:
+    """Return which cells a member never learns from; its generator is fresh and of its own seed."""
+    uniform = torch.rand(available.shape, generator=generator, device=available.device)
+    return available & (uniform < options.held_out)
+
+
+def _beta(fraction: float, options: FitOptions) -> float:
+    return min(1.0, fraction / options.beta_warmup) if options.beta_warmup else 1.0
+
+
+def _sum_of(reports: Sequence[Report]) -> Report:
+    """Return what several runs did together."""
+    return Report(
+        steps=sum(r.steps for r in reports),
+        seconds=sum(r.seconds for r in reports),
+        stopped_by=reports[-1].stopped_by,
+        best_step=sum(r.best_step for r in reports),
+        best_validation=sum(r.best_validation for r in reports) / len(reports),
+        skipped=sum(r.skipped for r in reports),
+        history=[entry for r in reports for entry in r.history],
+    )
+
+
+def held_out_loss(model: MatchedVAE, x: Tensor, seen: Tensor, held_out: Tensor) -> float:
+    r"""Return the mean of :math:`-\log p_{\theta\phi}(x_i \mid x_o)` over held-out cells i."""
+    decoded = model.given(x, seen).marginals(num_samples=16)
+    log_each = decoded.log_prob(x.masked_fill(~held_out, 0.0))  # (samples, batch, columns)
+    log_cell = log_each.logsumexp(0) - torch.tensor(float(len(log_each))).log()
+    return float(-log_cell[held_out].mean())
