@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
+PANDAS2 := $(VENV)/pandas2
 PYTEST := $(BIN)/python -m pytest --doctest-modules src/postmatch tests
 
 # Which part of the benchmark `make bench` runs; POSTMATCH_DATA names the folder that holds tabular/.
@@ -16,7 +17,7 @@ BENCH ?= --tables abalone breast_cancer --seeds 0 --mechanisms mcar --methods me
 help:
 	@echo "make demo   fill the example table and write its report, in under two minutes"
 	@echo "make check  format, lint, types, fast tests and doctests"
-	@echo "make test   all of that, and the slow tests"
+	@echo "make test   all of that, the slow tests, and those of tables again with pandas 2"
 	@echo "make bench  a small part of the imputation benchmark"
 	@echo "make clean  remove what these made, but not $(VENV)"
 
@@ -30,6 +31,10 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@touch $(CORE) $@
+
+# Another pandas, which goes before the one installed where PYTHONPATH names it.
+$(PANDAS2): | $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ "pandas==2.3.*" pytz
 
 demo: $(CORE)
 	@mkdir -p demo
@@ -48,8 +53,9 @@ lint: $(DEV)
 check: lint
 	$(PYTEST) -m "not slow"
 
-test: lint
+test: lint $(PANDAS2)
 	SCIPY_ARRAY_API=1 $(PYTEST)
+	PYTHONPATH=$(PANDAS2) $(BIN)/python -m pytest --quiet -m "not slow" tests/test_estimators.py tests/tables
 
 bench: $(DEV)
 	@mkdir -p build
