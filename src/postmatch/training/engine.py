@@ -47,6 +47,8 @@ def train(
     run = Run(module, loss, plan, generators)
     try:
         saver = _Saver(run, checkpoints)
+        if validate is not None and plan.slack and not run.report.history:
+            run.validate(validate)  # untrained
         while not run.done:
             run.step()
             if validate is not None and (run.done or run.report.steps % plan.validate_every == 0):

@@ -26,7 +26,8 @@ class Plan:
         validate_every: Updates between validations.
         patience: Stop after so many validations without improvement; 0 for never.
         patience_after: The part of the steps before which patience never ends a run.
-        slack: Keep the latest weights whose score is within this of the best, not the best ones.
+        slack: Keep not the best weights but the latest that give back no more than this part of
+            what the best ones gained over the untrained ones.
         max_seconds: Stop after this time, having lowered the rate in step with it; 0 for no limit.
     """
 

@@ -94,7 +94,8 @@ class Run:
             self.module.train()
         report.history.append((report.steps, score))
         self.lowest = min(self.lowest, score)  # a NaN changes nothing
-        if score <= self.lowest + self.plan.slack:
+        gained = max(0.0, report.history[0][1] - self.lowest)
+        if score <= self.lowest + self.plan.slack * gained:
             report.best_step, report.best_validation = report.steps, score
             self.best = self.average.copy()
         elif self.plan.patience and not self.done and _stale(report, self.plan):
