@@ -1,5 +1,6 @@
 """Runs that are cut off: what was saved is enough to end with the same weights, bit for bit."""
 
+import json
 import random
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from postmatch.training.checkpoints import FACTS, TENSORS, Checkpoints
+from postmatch.training.checkpoints import FACTS, LOG, TENSORS, Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Plan, Report
 
@@ -86,7 +87,8 @@ def test_saving_changes_nothing(tmp_path: Path) -> None:
 
 def test_the_last_two_states_are_kept(tmp_path: Path) -> None:
     run(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-0000000059", "step-0000000060"]
+    kept = sorted(path.name for path in tmp_path.glob("step-*"))
+    assert kept == ["step-0000000059", "step-0000000060"]
 
 
 @pytest.mark.parametrize("file", [TENSORS, FACTS])
@@ -161,3 +163,13 @@ def test_a_run_killed_ten_times_at_any_moment_ends_with_the_same_weights(tmp_pat
 def latest(folder: Path) -> int:
     steps = [int(path.name.removeprefix("step-")) for path in folder.glob("step-*")]
     return max(steps, default=0)
+
+
+def test_the_log_follows_the_run_also_when_it_is_resumed(tmp_path: Path) -> None:
+    run(tmp_path, stop_at=59)
+    with (tmp_path / LOG).open("a") as file:
+        file.write('{"step": 100}\n{"st')  # after the last state, and cut off
+    run(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert [line["step"] for line in lines] == [50, 60]
+    assert lines[-1].keys() == {"step", "seconds", "square", "validation"}

@@ -18,6 +18,7 @@ from postmatch.tabular import FitOptions, members_of
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Plan, Progress, Report
+from postmatch.training.schedules import monotonic
 from postmatch.training.signals import signals_noted
 
 JUDGED_ROWS = 768
@@ -144,13 +145,13 @@ def _fit_member(
     kept = rows.available & ~held_out
     weight = options.pattern_weight
     masks = Mixture((UniformCount(), Pattern(kept)), (1.0 - weight, weight))
-    batch_size = min(options.batch_size, len(x))
+    batch_size, kl_weight = min(options.batch_size, len(x)), monotonic(options.beta_warmup)
 
     def loss(fraction: float) -> dict[str, Tensor]:
         drawn = torch.randint(len(x), (batch_size,), generator=generator, device=x.device)
         seen = kept[drawn]
         observed = masks.sample(seen.shape, generator)
-        beta = _beta(fraction, options)
+        beta = kl_weight(fraction)
         return model.losses(x[drawn], seen, observed, beta=beta, generator=generator)
 
     judged = held_out.any(1).nonzero().squeeze(1)[:JUDGED_ROWS]
@@ -174,10 +175,6 @@ def held_out_cells(available: Tensor, options: FitOptions, generator: torch.Gene
     """Return which cells a member never learns from; its generator is fresh and of its own seed."""
     uniform = torch.rand(available.shape, generator=generator, device=available.device)
     return available & (uniform < options.held_out)
-
-
-def _beta(fraction: float, options: FitOptions) -> float:
-    return min(1.0, fraction / options.beta_warmup) if options.beta_warmup else 1.0
 
 
 def _sum_of(reports: Sequence[Report]) -> Report:

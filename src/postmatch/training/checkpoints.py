@@ -1,5 +1,6 @@
 """Training that may be cut off at any moment: what is on the disk is enough to go on."""
 
+import json
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from torch import Tensor
 from postmatch.folders import digest, parsed, to_json, write_beside
 
 FORMAT_VERSION = 1
-TENSORS, FACTS = "state.safetensors", "state.json"
+TENSORS, FACTS, LOG = "state.safetensors", "state.json", "log.jsonl"
 
 
 class State(NamedTuple):
@@ -33,7 +34,7 @@ class Checkpoints:
     newest folder with a proper name is complete.
 
     Args:
-        folder: Holds the states and nothing else.
+        folder: Holds the states, ``log.jsonl`` and nothing else.
         about: What is trained on what; states of anything else are refused.
         every_seconds: How often a run saves.
         keep: How many states stay; two, so that a damaged file costs a minute and not a run.
@@ -80,6 +81,19 @@ class Checkpoints:
             return state
         return None
 
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Add a line to the log, which ends where the run stands."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOG).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def cut_log(self, step: int) -> None:
+        """Forget what was logged after a step: the run goes on from there."""
+        path = self.folder / LOG
+        if path.exists():
+            kept = [line for line in path.read_text().splitlines() if _logged_at(line) <= step]
+            path.write_text("".join(f"{line}\n" for line in kept))
+
     def clear(self) -> None:
         """Remove all states."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -98,3 +112,10 @@ def _read(place: Path) -> tuple[str, State]:
         raise ValueError(f"{TENSORS} is damaged")
     facts: Mapping[str, Any] = content["facts"]
     return content["about"], State(safetensors.load(tensors), dict(facts))
+
+
+def _logged_at(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")  # a line cut off by a kill

@@ -1,5 +1,6 @@
 """The only training loop of the package."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import final
@@ -10,6 +11,8 @@ from torch import nn
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.training.run import Run
+
+_LOG_EVERY = 50  # steps
 
 
 def train(
@@ -58,6 +61,7 @@ def train(
                 run.report.stopped_by = "interruption"
                 break
             saver.save_if_due()
+            saver.log_if_due()
             if show is not None and (run.done or run.report.steps % 10 == 0):
                 show(run.progress())
     finally:
@@ -77,6 +81,7 @@ class _Saver:
                 run.restore(state)
             except ValueError as error:
                 raise ValueError(f"{checkpoints.folder}: {error}") from None
+            checkpoints.cut_log(run.report.steps)
 
     def save(self) -> None:
         if self.checkpoints is not None:
@@ -88,3 +93,11 @@ class _Saver:
             waited = time.monotonic() - self.saved_at
             if self.run.done or waited >= self.checkpoints.every_seconds:
                 self.save()
+
+    def log_if_due(self) -> None:
+        steps = self.run.report.steps
+        if self.checkpoints is not None and (self.run.done or steps % _LOG_EVERY == 0):
+            now = self.run.progress()
+            line = {"step": steps, "seconds": round(now.seconds, 3), **now.losses}
+            line |= {} if now.validation is None else {"validation": now.validation}
+            self.checkpoints.log({k: v if math.isfinite(v) else None for k, v in line.items()})

@@ -6,6 +6,8 @@ from typing import final
 
 from torch import Tensor
 
+from postmatch.training.schedules import RateSchedule, rate_schedule
+
 Losses = dict[str, Tensor]
 
 
@@ -16,7 +18,9 @@ class Plan:
 
     Args:
         steps: At most so many updates.
-        learning_rate: The highest rate, reached after the warm-up; it then falls along a cosine.
+        learning_rate: The highest rate, reached after the warm-up.
+        schedule: How rates fall after it: ``cosine``, ``exponential`` or ``constant``.
+        final_rate: What is left of them at the end, as a part of the highest.
         orthogonal_rate: The highest rate of the square matrices inside networks, which then take
             steps that are orthogonal matrices (``Muon``); 0 to treat them like all others.
         warmup: Updates over which the rate rises from zero.
@@ -33,6 +37,8 @@ class Plan:
 
     steps: int
     learning_rate: float = 2e-3
+    schedule: RateSchedule = "cosine"
+    final_rate: float = 0.01
     orthogonal_rate: float = 0.0
     warmup: int = 100
     weight_decay: float = 0.01
@@ -48,6 +54,7 @@ class Plan:
         for name in ("steps", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        rate_schedule(self.schedule, self.final_rate)
 
 
 @final
@@ -57,6 +64,7 @@ class Progress:
 
     fraction: float
     step: int
+    seconds: float
     losses: dict[str, float]
     validation: float | None
 

@@ -29,8 +29,17 @@ def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[Progr
         task = bar.add_task(label, total=1.0, note="")
 
         def show(progress: Progress) -> None:
-            known = progress.validation is not None
-            note = f"step {progress.step:,}" + (f", {progress.validation:.3f}" if known else "")
-            bar.update(task, completed=progress.fraction, note=note)
+            bar.update(task, completed=progress.fraction, note=note_of(progress))
 
         yield show
+
+
+def note_of(progress: Progress) -> str:
+    """Return a run's step, its rate, its loss terms and its latest score, in a few words."""
+    parts = [f"step {progress.step:,}"]
+    if progress.seconds > 0.0:
+        parts.append(f"{progress.step / progress.seconds:,.0f}/s")
+    parts += [f"{name} {value:.2f}" for name, value in progress.losses.items()]
+    if progress.validation is not None:
+        parts.append(f"held out {progress.validation:.3f}")
+    return ", ".join(parts)

@@ -15,6 +15,7 @@ from postmatch.training.checkpoints import State
 from postmatch.training.flat import FlatParameters, flatten
 from postmatch.training.muon import Muon
 from postmatch.training.plan import Losses, Plan, Progress, Report
+from postmatch.training.schedules import rate_schedule
 
 _MOST_SKIPPED = 50  # non-finite steps in a row before giving up
 
@@ -105,9 +106,8 @@ class Run:
         """Return where the run stands."""
         values = {name: value.item() for name, value in self.losses.items()}
         latest = self.report.history[-1][1] if self.report.history else None
-        return Progress(
-            1.0 if self.done else min(1.0, self.fraction()), self.report.steps, values, latest
-        )
+        fraction = 1.0 if self.done else min(1.0, self.fraction())
+        return Progress(fraction, self.report.steps, self.seconds(), values, latest)
 
     def close(self) -> None:
         """Leave the best averaged weights in the module, also after an interruption."""
@@ -219,7 +219,7 @@ def _optimisers(flats: Sequence[FlatParameters], plan: Plan) -> tuple[torch.opti
 
 def _rate(step: int, fraction: float, plan: Plan) -> float:
     warm = min(1.0, (step + 1) / max(1, plan.warmup))
-    return warm * (0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * min(1.0, fraction))))
+    return warm * rate_schedule(plan.schedule, plan.final_rate)(fraction)
 
 
 def _stale(report: Report, plan: Plan) -> bool:

@@ -2,25 +2,31 @@
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 Schedule = Callable[[float], float]
+RateSchedule = Literal["cosine", "exponential", "constant"]
 
 
-def constant(_: float) -> float:
-    """Stay at 1."""
-    return 1.0
+def rate_schedule(name: RateSchedule, final: float) -> Schedule:
+    """Return how the learning rate falls from 1 to ``final``, in units of the highest rate.
 
-
-def cosine(fraction: float, floor: float = 0.01) -> float:
-    """Fall from 1 to ``floor`` along half a cosine."""
-    return floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, fraction)))
-
-
-def exponential(end: float) -> Schedule:
-    """Fall from 1 to ``end`` by the same factor in every step, as the paper's rates do."""
-    if not 0.0 < end <= 1.0:
-        raise ValueError(f"end must lie in (0, 1], got {end}")
-    return lambda fraction: end ** min(1.0, fraction)
+    Args:
+        name: ``cosine`` falls along half a cosine, ``exponential`` by the same factor in every
+            step, as the paper's rates do, and ``constant`` not at all.
+        final: What is left at the end.
+    """
+    if name == "constant":
+        return lambda _: 1.0
+    if name == "exponential":
+        if not 0.0 < final <= 1.0:
+            raise ValueError(f"final must lie in (0, 1] for an exponential, got {final}")
+        return lambda fraction: final ** min(1.0, fraction)
+    if name == "cosine":
+        return lambda fraction: (
+            final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, fraction)))
+        )
+    raise ValueError(f"schedule must be cosine, exponential or constant, got {name!r}")
 
 
 def monotonic(warmup: float) -> Schedule:
