@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal, kl_divergence
 from torch.testing import assert_close
 
@@ -16,11 +16,15 @@ from linear_gaussian import (
     exact_log_evidence,
     linear_gaussian,
 )
+from postmatch.distributions.autoregressive import mixture_net
 from postmatch.distributions.columns import ColumnSpec
 from postmatch.masks import UniformCount
+from postmatch.nets.mlp import ResidualMLP
 from postmatch.objectives import elbo
+from postmatch.partial import DiagonalHead, MaskedEncoder
 from postmatch.tabular import TableModelConfig, table_model
 from postmatch.vaes.base import VAE, log_likelihood, require_complete
+from postmatch.vaes.gaussian import GaussianVAE
 
 COLUMNS = (
     ColumnSpec("number", step=0.01),
@@ -59,9 +63,17 @@ def table_rows(rows: int) -> Tensor:
     return torch.stack([c.float() for c in columns], dim=1)
 
 
+def gaussian_vae() -> VAE:
+    head = DiagonalHead(16, 4)
+    encoder = MaskedEncoder(ResidualMLP(10, 16, 1), head)
+    decoder = nn.Sequential(ResidualMLP(4, 16, 1), nn.Linear(16, 5))
+    return GaussianVAE(encoder, decoder, 4, mixture_net(4, 3, 16, 1), scale=0.5).eval()
+
+
 # A new model joins here: how it is built, and rows that fit it.
 EVERY: dict[str, tuple[Callable[[], VAE], Callable[[int], Tensor]]] = {
     "LinearGaussianVAE": (linear_gaussian, lambda rows: draw_rows(linear_gaussian(), rows)[0]),
+    "GaussianVAE": (gaussian_vae, lambda rows: torch.randn(rows, 5)),
     "TableVAE": (table_vae, table_rows),
     "TableEnsemble": (lambda: table_vae(num_members=3), table_rows),
 }

@@ -1,0 +1,142 @@
+"""The paper's networks for its five UCI sets, and the published way to evaluate them."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.autoregressive import (
+    AutoregressiveMixture,
+    mixture_log_prob,
+    mixture_net,
+    split_mixture,
+)
+from postmatch.distributions.noise import choose_component, standard_normal
+from postmatch.nets.made import MaskedResidualNet
+from postmatch.nets.mlp import ResidualMLP
+from postmatch.partial import AutoregressiveHead, FullGaussianHead, MaskedEncoder
+from postmatch.vaes.gaussian import GaussianVAE
+
+WIDTH, MIXTURE_BLOCKS, COMPONENTS = 256, 3, 10
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one data set's model."""
+
+    features: int
+    batch: int
+    latent: int
+    blocks: int
+
+
+SHAPES = {
+    "power": Shape(6, 512, 16, 2),
+    "gas": Shape(8, 512, 16, 2),
+    "hepmass": Shape(21, 512, 16, 2),
+    "miniboone": Shape(43, 1024, 32, 5),
+    "bsds": Shape(63, 1024, 64, 5),
+}
+
+
+def build(shape: Shape) -> MatchedVAE:
+    """Return the model of the paper's section 5.3, with the autoregressive posterior."""
+
+    def body() -> ResidualMLP:
+        return ResidualMLP(2 * shape.features, WIDTH, shape.blocks)
+
+    decoder = nn.Sequential(
+        ResidualMLP(shape.latent, WIDTH, shape.blocks), nn.Linear(WIDTH, shape.features)
+    )
+    encoder = MaskedEncoder(body(), FullGaussianHead(WIDTH, shape.latent))
+    net = mixture_net(shape.latent, COMPONENTS, WIDTH, MIXTURE_BLOCKS, WIDTH)
+    partial = MaskedEncoder(body(), AutoregressiveHead(net))
+    return MatchedVAE(GaussianVAE(encoder, decoder, shape.latent), partial)
+
+
+class EntryByEntry(Distribution):
+    """The same mixture, with one pass through its network per entry, as in the published code."""
+
+    arg_constraints: ClassVar[dict] = {}
+    has_rsample = False
+
+    def __init__(self, net: MaskedResidualNet, context: Tensor) -> None:
+        self.net, self.context = net, context
+        super().__init__(context.shape[:-1], torch.Size([net.size]), validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density, each conditional from a pass of its own."""
+        total = value.new_zeros(())
+        for i in range(self.net.size):
+            logits, mean, scale = split_mixture(self.net(value, self.context), dim=-2)
+            own = (t[..., i : i + 1] for t in (logits, mean, scale))
+            total = total + mixture_log_prob(value[..., i : i + 1], *own)[..., 0]
+        return total
+
+    def from_noise(self, uniform: Tensor) -> Tensor:
+        """Return draws, each entry from a pass of its own."""
+        uniform = torch.unflatten(uniform, -1, (self.net.size, 2))
+        context = self.context.expand(*uniform.shape[:-2], -1)
+        z = self.context.new_zeros(uniform.shape[:-1])
+        for i in range(self.net.size):
+            logits, mean, scale = split_mixture(self.net(z, context)[..., i], dim=-1)
+            k = choose_component(logits, uniform[..., i, 0], dim=-1).unsqueeze(-1)
+            noise = standard_normal(uniform[..., i, 1])
+            z[..., i] = mean.gather(-1, k)[..., 0] + scale.gather(-1, k)[..., 0] * noise
+        return z
+
+
+class Published(nn.Module):
+    """A partial encoder whose posterior is evaluated entry by entry; it shares the weights."""
+
+    def __init__(self, encoder: MaskedEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor, observed: Tensor) -> Distribution:
+        """Return the same distribution, for D times the work."""
+        found = self.encoder(x, observed)
+        assert isinstance(found, AutoregressiveMixture)
+        assert found.context is not None
+        return EntryByEntry(found.net, found.context)
+
+
+def median_ms(functions: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """Return the median time of each function, taking turns, so that a busy moment meets all."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for run in functions.values():
+        run()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(next(iter(times.values()))) < 5:
+        for name, run in functions.items():
+            synchronise()
+            start = time.perf_counter()
+            run()
+            synchronise()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: float(np.median(each)) for name, each in times.items()}
+
+
+def synchronise() -> None:
+    """Wait for the device, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def product_rate(batch: int, device: torch.device) -> float:
+    """Return the operations per second of the product that the networks are made of."""
+    a, b = torch.randn(batch, WIDTH, device=device), torch.randn(WIDTH, WIDTH, device=device)
+    many = 50
+    ms = median_ms({"product": lambda: [a @ b for _ in range(many)]}, seconds=1.0)["product"]
+    return 2.0 * batch * WIDTH * WIDTH * many / (1e-3 * ms)
+
+
+def products_of(module: nn.Module) -> int:
+    """Return the multiplications of one row through the linear layers of a module, once each."""
+    return sum(p.numel() for p in module.parameters() if p.dim() == 2)

@@ -1,0 +1,58 @@
+"""The plain VAE of real vectors."""
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, Normal
+
+from postmatch.distributions.autoregressive import AutoregressiveMixture
+from postmatch.nets.made import MaskedResidualNet
+from postmatch.partial import PartialEncoder
+from postmatch.vaes.base import VAE
+
+
+@final
+class GaussianVAE(VAE):
+    r"""Rows of real numbers with one learned standard deviation: :math:`p(x \mid z)` of the paper.
+
+    Args:
+        encoder: From rows, holes allowed, to q(z | x).
+        decoder: From z to the means of the features, ``(..., features)``.
+        latent_size: Length of z.
+        prior_net: A masked network for an autoregressive mixture prior; None for a standard normal.
+        scale: The standard deviation of the features before training.
+    """
+
+    def __init__(
+        self,
+        encoder: PartialEncoder,
+        decoder: nn.Module,
+        latent_size: int,
+        prior_net: MaskedResidualNet | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.prior_net = encoder, decoder, prior_net
+        self.latent_size = latent_size
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+
+    def prior(self) -> Distribution:
+        """Return the learned prior, or the standard normal."""
+        if self.prior_net is not None:
+            return AutoregressiveMixture(self.prior_net)
+        zero = self.log_scale.new_zeros(self.latent_size)
+        normal = Normal(zero, torch.ones_like(zero), validate_args=False)
+        return Independent(normal, 1, validate_args=False)
+
+    def encode(self, x: Tensor, available: Tensor | None = None) -> Distribution:
+        """Return q(z | x) given what is available."""
+        if available is None:
+            available = torch.ones_like(x, dtype=torch.bool)
+        distribution: Distribution = self.encoder(x, available)
+        return distribution
+
+    def decode(self, z: Tensor) -> Distribution:
+        """Return independent Gaussians of one standard deviation."""
+        return Normal(self.decoder(z), self.log_scale.exp(), validate_args=False)
