@@ -34,29 +34,28 @@ class Shape:
     batch: int
     latent: int
     blocks: int
+    normalised: bool
 
 
 SHAPES = {
-    "power": Shape(6, 512, 16, 2),
-    "gas": Shape(8, 512, 16, 2),
-    "hepmass": Shape(21, 512, 16, 2),
-    "miniboone": Shape(43, 1024, 32, 5),
-    "bsds": Shape(63, 1024, 64, 5),
+    "power": Shape(6, 512, 16, 2, normalised=False),
+    "gas": Shape(8, 512, 16, 2, normalised=False),
+    "hepmass": Shape(21, 512, 16, 2, normalised=False),
+    "miniboone": Shape(43, 1024, 32, 5, normalised=True),
+    "bsds": Shape(63, 1024, 64, 5, normalised=True),
 }
 
 
 def build(shape: Shape) -> MatchedVAE:
     """Return the model of the paper's section 5.3, with the autoregressive posterior."""
 
-    def body() -> ResidualMLP:
-        return ResidualMLP(2 * shape.features, WIDTH, shape.blocks)
+    def body(inputs: int) -> ResidualMLP:
+        return ResidualMLP(inputs, WIDTH, shape.blocks, normalised=shape.normalised)
 
-    decoder = nn.Sequential(
-        ResidualMLP(shape.latent, WIDTH, shape.blocks), nn.Linear(WIDTH, shape.features)
-    )
-    encoder = MaskedEncoder(body(), FullGaussianHead(WIDTH, shape.latent))
+    decoder = nn.Sequential(body(shape.latent), nn.Linear(WIDTH, shape.features))
+    encoder = MaskedEncoder(body(2 * shape.features), FullGaussianHead(WIDTH, shape.latent))
     net = mixture_net(shape.latent, COMPONENTS, WIDTH, MIXTURE_BLOCKS, WIDTH)
-    partial = MaskedEncoder(body(), AutoregressiveHead(net))
+    partial = MaskedEncoder(body(2 * shape.features), AutoregressiveHead(net))
     return MatchedVAE(GaussianVAE(encoder, decoder, shape.latent), partial)
 
 

@@ -1,10 +1,11 @@
 """Noise: evenly spread, the same for every row, and turned into draws of the right distribution."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution, Gamma, Independent, MultivariateNormal, Normal
 from torch.testing import assert_close
 
@@ -15,6 +16,7 @@ from postmatch.distributions.mixed import MixedColumns
 from postmatch.distributions.noise import (
     choose_component,
     draw,
+    draw_scored,
     from_noise,
     noise_size,
     quasi_uniform,
@@ -22,6 +24,7 @@ from postmatch.distributions.noise import (
     standard_normal,
 )
 from postmatch.distributions.stratified import StratifiedMixture
+from postmatch.partial import DiagonalHead, FullGaussianHead
 
 CPU = torch.device("cpu")
 
@@ -218,8 +221,11 @@ def test_a_share_that_does_not_divide_is_refused() -> None:
         bumps().sample(torch.Size([5]))
 
 
-def test_a_generator_alone_decides_the_draws_of_a_gaussian() -> None:
-    gaussian = diagonal()
+@pytest.mark.parametrize("make", [diagonal, full])
+def test_a_generator_alone_decides_the_draws_of_a_gaussian(
+    make: Callable[[], Distribution],
+) -> None:
+    gaussian = make()
     first = draw(gaussian, (4,), torch.Generator().manual_seed(3))
     torch.manual_seed(17)
     assert torch.equal(draw(gaussian, (4,), torch.Generator().manual_seed(3)), first)
@@ -236,3 +242,24 @@ def test_draws_without_a_generator_follow_the_global_state() -> None:
         first = draw(distribution, (2,))
         torch.manual_seed(5)
         assert torch.equal(draw(distribution, (2,)), first)
+
+
+@pytest.mark.parametrize("make", [diagonal, full, lambda: Normal(torch.randn(2, 3), 0.7), mixture])
+def test_a_draw_comes_with_its_own_log_density(make: Callable[[], Distribution]) -> None:
+    distribution = make()
+    drawn, log_prob = draw_scored(distribution, torch.Generator().manual_seed(0))
+    assert drawn.shape == distribution.batch_shape + distribution.event_shape
+    assert_close(log_prob, distribution.log_prob(drawn), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head", [DiagonalHead(4, 3), FullGaussianHead(4, 3)])
+def test_gradients_through_a_draw_and_its_log_density_are_those_of_the_long_way(
+    head: nn.Module,
+) -> None:
+    def gradient(*, long: bool) -> Tensor:
+        features = torch.linspace(-1, 1, 8).view(2, 4).requires_grad_()
+        z, log_prob = draw_scored(head(features), torch.Generator().manual_seed(0))
+        log_prob = head(features).log_prob(z) if long else log_prob
+        return torch.autograd.grad((log_prob + z.sin().sum(-1)).sum(), features)[0]
+
+    assert_close(gradient(long=False), gradient(long=True), atol=1e-4, rtol=1e-4)

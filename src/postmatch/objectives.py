@@ -16,6 +16,7 @@ def elbo(
     prior: Distribution,
     *,
     beta: float | Tensor = 1.0,
+    log_posterior: Tensor | None = None,
 ) -> Tensor:
     r"""Evidence lower bound at draws of z (paper, section 2).
 
@@ -27,8 +28,11 @@ def elbo(
         posterior: :math:`q_\psi(z \mid x)`.
         prior: :math:`p(z)`.
         beta: Weight of the KL term, 1 for a bound.
+        log_posterior: :math:`\log q_\psi(z \mid x)`, if it is known from the draw.
     """
-    return log_x - beta * (posterior.log_prob(z) - prior.log_prob(z))
+    if log_posterior is None:
+        log_posterior = posterior.log_prob(z)
+    return log_x - beta * (log_posterior - prior.log_prob(z))
 
 
 def match(

@@ -5,6 +5,7 @@ the same uniform noise for every row makes an answer independent of the order an
 rows, and evenly spread noise makes an average over few samples as good as one over many.
 """
 
+import math
 from collections.abc import Sequence
 from functools import singledispatch
 
@@ -72,17 +73,55 @@ def draw(
     global state; other distributions know that state only. Never ``sample`` where there is a
     choice: ``torch.normal``, behind it, waits for the device.
     """
-    base = distribution.base_dist if isinstance(distribution, Independent) else distribution
-    shape = torch.Size(sample_shape)
-    if generator is not None and isinstance(base, Normal):
-        loc, scale = base.loc, base.scale
-        size = shape + loc.shape
-        noise = torch.randn(size, generator=generator, device=loc.device, dtype=loc.dtype)
-        return loc + scale * noise
+    shape, base = torch.Size(sample_shape), _gaussian(distribution)
+    if generator is not None and base is not None:
+        return _moved(base, _gaussian_noise(base, shape, generator))
     drawn: Tensor = (
         distribution.rsample(shape) if distribution.has_rsample else distribution.sample(shape)
     )
     return drawn
+
+
+def draw_scored(
+    distribution: Distribution, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    """Draw as :func:`draw` does, and return the log density of what was drawn beside it.
+
+    That of a Gaussian is known from the noise: nothing is subtracted, divided or solved for again.
+    """
+    base = _gaussian(distribution)
+    if base is None:
+        drawn = draw(distribution, (), generator)
+        return drawn, distribution.log_prob(drawn)
+    noise = _gaussian_noise(base, torch.Size(), generator)
+    scale = (
+        base.scale
+        if isinstance(base, Normal)
+        else base._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1)
+    )
+    log_each = -0.5 * noise.square() - scale.log() - 0.5 * math.log(2.0 * math.pi)
+    summed = len(distribution.event_shape)
+    log_prob = log_each.sum(tuple(range(-summed, 0))) if summed else log_each
+    return _moved(base, noise), log_prob
+
+
+def _gaussian(distribution: Distribution) -> Normal | MultivariateNormal | None:
+    base = distribution.base_dist if isinstance(distribution, Independent) else distribution
+    return base if isinstance(base, Normal | MultivariateNormal) else None
+
+
+def _gaussian_noise(
+    base: Normal | MultivariateNormal, shape: torch.Size, generator: torch.Generator | None
+) -> Tensor:
+    loc = base.loc
+    return torch.randn(shape + loc.shape, generator=generator, device=loc.device, dtype=loc.dtype)
+
+
+def _moved(base: Normal | MultivariateNormal, noise: Tensor) -> Tensor:
+    """Return the standard normal noise in the place and the shape of a Gaussian."""
+    if isinstance(base, Normal):
+        return base.loc + base.scale * noise
+    return base.loc + (base._unbroadcasted_scale_tril @ noise[..., None]).squeeze(-1)
 
 
 @noise_size.register

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 @final
 class ResidualBlock(nn.Module):
-    """Add two linear layers to their input, normalised first."""
+    """Add two linear layers to their input, normalised first if so wished."""
 
-    def __init__(self, width: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, dropout: float = 0.0, *, normalised: bool = True) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width) if normalised else nn.Identity()
         self.inner = nn.Linear(width, width)
         self.outer = nn.Linear(width, width)
         self.activation = nn.SiLU()
@@ -26,14 +26,24 @@ class ResidualBlock(nn.Module):
 
 @final
 class ResidualMLP(nn.Module):
-    """A linear layer in, residual blocks, a normalisation and an activation."""
+    """A linear layer in, residual blocks, a normalisation if so wished, and an activation."""
 
-    def __init__(self, in_size: int, width: int, num_blocks: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        in_size: int,
+        width: int,
+        num_blocks: int,
+        dropout: float = 0.0,
+        *,
+        normalised: bool = True,
+    ) -> None:
         super().__init__()
         self.width = width
         self.first = nn.Linear(in_size, width)
-        self.blocks = nn.Sequential(*(ResidualBlock(width, dropout) for _ in range(num_blocks)))
-        self.last = nn.Sequential(nn.LayerNorm(width), nn.SiLU())
+        blocks = [ResidualBlock(width, dropout, normalised=normalised) for _ in range(num_blocks)]
+        self.blocks = nn.Sequential(*blocks)
+        norm = nn.LayerNorm(width) if normalised else nn.Identity()
+        self.last = nn.Sequential(norm, nn.SiLU())
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features, ``(..., width)``."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from postmatch.distributions.noise import draw
+from postmatch.distributions.noise import draw_scored
 from postmatch.objectives import elbo
 
 Latent = Any  # a vector, a grid of codes, a tuple of levels: nobody but its VAE looks inside
@@ -59,9 +59,9 @@ class VAE(nn.Module, abc.ABC):
             generator: Of the noise; torch's global state otherwise.
         """
         posterior = self.encode(x, available) if posterior is None else posterior
-        z = draw(posterior, generator=generator)
+        z, log_z = draw_scored(posterior, generator)
         log_x = log_likelihood(self.decode(z), x, available)
-        return -elbo(log_x, z, posterior, self.prior(), beta=beta)
+        return -elbo(log_x, z, posterior, self.prior(), beta=beta, log_posterior=log_z)
 
 
 def log_likelihood(decoded: Distribution, x: Tensor, counted: Tensor | None = None) -> Tensor:
