@@ -7,7 +7,7 @@ from threading import Barrier
 import pytest
 import torch
 
-from postmatch.threads import one_thread
+from postmatch.threads import for_each, one_thread
 
 
 @pytest.fixture
@@ -48,3 +48,31 @@ def test_callers_in_several_threads_do_not_keep_each_other_s_setting() -> None:
         inside = [future.result() for future in [pool.submit(enter) for _ in range(4)]]
     assert inside == [1, 1, 1, 1]
     assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("inside", [True, False])
+def test_items_are_shared_among_as_many_threads_as_there_are_outside(inside: bool) -> None:
+    together, seen = Barrier(3), []
+
+    def call(item: int) -> None:
+        together.wait(timeout=10)  # three at a time, or it never opens
+        seen.append((item, torch.is_inference_mode_enabled()))
+
+    with torch.inference_mode():
+        if inside:
+            with one_thread():
+                for_each(call, range(6))
+        else:
+            for_each(call, range(6))
+    assert sorted(seen) == [(i, True) for i in range(6)]
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_an_error_in_one_of_the_threads_is_raised() -> None:
+    def call(item: int) -> None:
+        if item == 2:
+            raise ValueError("two")
+
+    with pytest.raises(ValueError, match="two"):
+        for_each(call, range(5))

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -23,13 +23,13 @@ from postmatch.tables import Column, Table
 from postmatch.tables.overrides import unknown_name
 from postmatch.tables.table import Ordered
 from postmatch.tabular import TableModelConfig, plan_for, table_model
-from postmatch.threads import one_thread
+from postmatch.threads import for_each, one_thread
 from postmatch.training.plan import Plan, Progress, Report
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-_MOST_NUMBERS = 1 << 19  # in one layer of one block of an answer: 2 MiB stays in the cache
+_MOST_NUMBERS = 1 << 21  # in one layer of one block of an answer: below, Python takes the time
 
 
 def fit_table(
@@ -166,9 +166,13 @@ class TableModel:
     def impute(self, data: Any, *, num_samples: int = 32, seed: int = 0) -> Any:
         """Return the same frame with its holes filled: by means, or by the most probable levels."""
         x, observed = self.table.encode(data)
-        for rows in self._blocks(_with_holes(observed), num_samples):
-            x[rows] = self._given(x, observed, rows).impute(num_samples, seed).cpu()
-        return self.table.decode(x, data)
+        filled = x.clone()
+
+        def fill(rows: Tensor) -> None:
+            filled[rows] = self._given(x, observed, rows).impute(num_samples, seed).cpu()
+
+        self._for_each(fill, self._blocks(_with_holes(observed), num_samples))
+        return self.table.decode(filled, data)
 
     @one_thread()
     @torch.inference_mode()
@@ -189,12 +193,16 @@ class TableModel:
             )
         x, observed = self.table.encode(data)
         drawn = x.repeat(num_samples, 1, 1)  # (samples, rows, columns)
-        for block, rows in noise_blocks(_with_holes(observed), offset):
+
+        def fill(numbered: tuple[int, Tensor]) -> None:
+            block, rows = numbered
             answer = self._given(x, observed, rows)
             for draws in self._blocks(torch.arange(num_samples), len(rows)):
                 seeds = [(seed, block, int(draw)) for draw in draws]
                 noise = RowNoise(seeds, rows + offset, self.device)
                 drawn[draws[:, None], rows] = answer.sample_from(noise).cpu()
+
+        self._for_each(fill, noise_blocks(_with_holes(observed), offset))
         return [self.table.decode(each, data) for each in drawn]
 
     def quantiles(
@@ -250,11 +258,14 @@ class TableModel:
         x, observed = self.table.encode(data)
         quantiles = self._quantiles(x, observed, levels, num_samples, seed)
         point, probability = x.clone(), torch.zeros_like(x)
-        for rows in self._blocks(_with_holes(observed), num_samples):
+
+        def fill(rows: Tensor) -> None:
             decoded = self._given(x, observed, rows).marginals(num_samples, seed)
             best = self.model.vae.point(decoded)
             point[rows] = best.cpu()
             probability[rows] = decoded.log_prob(best).exp().mean(0).cpu()
+
+        self._for_each(fill, self._blocks(_with_holes(observed), num_samples))
         at = dict(zip(levels, quantiles, strict=True))
         return summary_of(self.table, ~observed, point, probability, at, offset)
 
@@ -288,10 +299,13 @@ class TableModel:
         scored = observed & ~seen
         model, device, dtype = self._for_scores(precise=precise)
         total = torch.zeros(len(x), dtype=torch.float64)
-        for rows in self._blocks(scored.any(1).nonzero()[:, 0], num_samples):
+
+        def fill(rows: Tensor) -> None:
             here, known = x[rows].to(device, dtype), observed[rows].to(device)
             answer = model.given(here, seen[rows].to(device))
             total[rows] = answer.log_prob(here, known, num_samples, seed).cpu().double()
+
+        self._for_each(fill, self._blocks(scored.any(1).nonzero()[:, 0], num_samples))
         total += (scored * self.table.log_jacobian).sum(1, dtype=torch.float64)
         scores: Floats = total.numpy()
         return scores
@@ -345,13 +359,24 @@ class TableModel:
         """Return x at each level, ``(levels, rows, columns)``."""
         found = x.repeat(len(levels), 1, 1)
         category = [i for i, spec in enumerate(self.table.specs) if spec.kind == "category"]
-        for rows in self._blocks(_with_holes(observed), num_samples):
+
+        def fill(rows: Tensor) -> None:
             answer = self._given(x, observed, rows)
             found[:, rows] = answer.quantiles(levels, num_samples, seed).cpu()
             if category:
                 best = answer.impute(num_samples, seed).cpu()
                 found[:, rows[:, None], category] = best[:, category]
+
+        self._for_each(fill, self._blocks(_with_holes(observed), num_samples))
         return found
+
+    def _for_each(self, function: Callable[[Any], None], blocks: Iterable[Any]) -> None:
+        """Call a function on every block of rows, on a CPU with several at a time."""
+        if self.device.type == "cpu":
+            for_each(function, blocks)
+        else:
+            for block in blocks:
+                function(block)
 
     def _given(self, x: Tensor, observed: Tensor, rows: Tensor) -> Conditional:
         return self.model.given(x[rows].to(self.device), observed[rows].to(self.device))
