@@ -75,6 +75,8 @@ class Filled:
                 "",
                 f"{sum(c for _, c in rows[MOST_COLUMNS:]):,}",
             )
+        if known:
+            grid.caption, grid.caption_justify = "These cells also chose when to stop.", "left"
         return titled(title, grid)
 
     def record(self, model: "TableModel", outputs: Sequence[str]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ class Muon:
     """Momentum whose steps are orthogonal matrices (Jordan et al., 2024).
 
     A gradient of a layer has a few large directions and many small ones; a step that is as long in
-    all of them learns the small ones too. On tables it takes fewer than half of AdamW's steps.
+    all of them learns the small ones too. On a table of 21 columns 6,000 of its steps did better
+    than 12,000 of AdamW's.
 
     Args:
         matrices: Stacks of square matrices with a gradient, each ``(number, side, side)``.
