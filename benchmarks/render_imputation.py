@@ -34,8 +34,8 @@ Made by `benchmarks/render_imputation.py` from `results/imputation.jsonl`; do no
 
 Twelve tables, 70 % of the rows for training, 30 % of the cells hidden in training and test rows
 alike. Every method is fitted to the incomplete training rows, fills the incomplete test rows, and
-is judged on the hidden test cells. Numbers are means over mask seeds 0, 1, 2 unless a cell says how
-many it has; the best is bold.
+is judged on the hidden test cells. Numbers are means over those of the mask seeds 0, 1, 2 that all
+methods have; a cell says how many where it is not three. The best is bold.
 
 - `postmatch` has its default settings and is told nothing about the columns.
 - `mean` is the mean, or the most frequent category. `knn` averages the 10 nearest rows.
@@ -91,10 +91,17 @@ def latest(path: Path) -> list[dict]:
 
 
 def gather(lines: list[dict]) -> Scores:
-    """Return for each (mechanism, table, method) the values of each metric over seeds."""
+    """Return for each (mechanism, table, method) the values of each metric over seeds.
+
+    Only seeds that every method of that table has, so that means are over the same holes.
+    """
+    seeds: dict[tuple[str, str], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for line in lines:
+        seeds[line["mechanism"], line["table"]][line["method"]].add(line["seed"])
     scores: Scores = defaultdict(lambda: defaultdict(list))
     for line in lines:
-        if line["mechanism"] == "mcar" and line["seed"] not in SEEDS:
+        shared = set.intersection(*seeds[line["mechanism"], line["table"]].values())
+        if line["seed"] not in shared & set(SEEDS):
             continue
         values = scores[line["mechanism"], line["table"], line["method"]]
         for name, value in (line["metrics"] | line["seconds"]).items():
