@@ -6,17 +6,15 @@ Prints one JSON line per number of samples. Both ways get the same noise, weight
 and run without gradients, in blocks of rows that fit the cache.
 """
 
-import argparse
 import json
 
 import torch
 from torch import Tensor
 
-from imputation import commit, hardware
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import AutoregressiveMixture
 from postmatch.distributions.noise import quasi_uniform
-from shapes import SHAPES, EntryByEntry, build, median_ms
+from shapes import SHAPES, EntryByEntry, build, median_ms, parser, per_second, prepare, provenance
 
 SAMPLES = (1, 32, 512)
 BLOCK = 2_048  # rows times samples in one block, for both
@@ -24,16 +22,10 @@ BLOCK = 2_048  # rows times samples in one block, for both
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", choices=SHAPES, default="power")
-    parser.add_argument("--samples", nargs="+", type=int, default=SAMPLES, metavar="N")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to measure each")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    options = parser(__doc__, seconds=10.0)
+    options.add_argument("--samples", nargs="+", type=int, default=SAMPLES, metavar="N")
+    arguments = options.parse_args()
+    device = prepare(arguments)
     shape = SHAPES[arguments.shape]
     model = build(shape).to(device).eval()
     for samples in arguments.samples:
@@ -51,15 +43,9 @@ def main() -> None:
             "benchmark": "impute_throughput",
             "shape": arguments.shape,
             "samples": samples,
-            "rows_per_second": round(1e3 * rows / times["ours"], 1),
-            "standin_rows_per_second": round(1e3 * rows / times["standin"], 1),
-            "speedup": round(times["standin"] / times["ours"], 2),
+            **per_second(times, rows),
             "difference": float((answers["ours"] - answers["standin"]).abs().max()),
-            "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-            "hardware": hardware(arguments),
-            "torch": torch.__version__,
-            "seed": 0,
-            "commit": commit(),
+            **provenance(arguments, device),
         }
         print(json.dumps(line), flush=True)
 

@@ -6,34 +6,25 @@ Prints one JSON line: the lower bound on log p(hidden | observed) with 100 sampl
 posterior's network is sampled for half of them and evaluated for all.
 """
 
-import argparse
 import json
 import math
 
 import torch
 from torch import Tensor
 
-from imputation import commit, hardware
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import AutoregressiveMixture
 from postmatch.distributions.noise import draw, quasi_uniform
 from postmatch.vaes.base import log_likelihood
-from shapes import SHAPES, EntryByEntry, build, median_ms
+from shapes import SHAPES, EntryByEntry, build, median_ms, parser, per_second, prepare, provenance
 
 SAMPLES, ROWS = 100, 32
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", choices=SHAPES, default="power")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to measure")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser(__doc__, seconds=10.0).parse_args()
+    device = prepare(arguments)
     shape = SHAPES[arguments.shape]
     model = build(shape).to(device).eval()
     x = torch.randn(ROWS, shape.features, device=device)
@@ -49,15 +40,9 @@ def main() -> None:
         "benchmark": "log_prob_throughput",
         "shape": arguments.shape,
         "samples": SAMPLES,
-        "rows_per_second": round(1e3 * ROWS / times["ours"], 1),
-        "standin_rows_per_second": round(1e3 * ROWS / times["standin"], 1),
-        "speedup": round(times["standin"] / times["ours"], 2),
+        **per_second(times, ROWS),
         "difference": float((answers["ours"] - answers["standin"]).abs().max()),
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "hardware": hardware(arguments),
-        "torch": torch.__version__,
-        "seed": 0,
-        "commit": commit(),
+        **provenance(arguments, device),
     }
     print(json.dumps(line))
 

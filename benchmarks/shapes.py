@@ -1,5 +1,6 @@
 """The paper's networks for its five UCI sets, and the published way to evaluate them."""
 
+import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from imputation import commit, hardware
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import (
     AutoregressiveMixture,
@@ -104,6 +106,43 @@ class Published(nn.Module):
         assert isinstance(found, AutoregressiveMixture)
         assert found.context is not None
         return EntryByEntry(found.net, found.context)
+
+
+def parser(description: str, seconds: float) -> argparse.ArgumentParser:
+    """Return the options that the benchmarks of these shapes share."""
+    options = argparse.ArgumentParser(description=description.splitlines()[0])
+    options.add_argument("--shape", choices=SHAPES, default="power")
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--seconds", type=float, default=seconds, help="how long to measure")
+    options.set_defaults(jobs=1)
+    return options
+
+
+def prepare(arguments: argparse.Namespace) -> torch.device:
+    """Set threads and seed, and return the device to measure on."""
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def provenance(arguments: argparse.Namespace, device: torch.device) -> dict[str, object]:
+    """Return where a line of results comes from."""
+    return {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "hardware": hardware(arguments),
+        "torch": torch.__version__,
+        "seed": 0,
+        "commit": commit(),
+    }
+
+
+def per_second(times: dict[str, float], rows: int) -> dict[str, float]:
+    """Return both ways' rows per second and their ratio."""
+    return {
+        "rows_per_second": round(1e3 * rows / times["ours"], 1),
+        "standin_rows_per_second": round(1e3 * rows / times["standin"], 1),
+        "speedup": round(times["standin"] / times["ours"], 2),
+    }
 
 
 def median_ms(functions: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:

@@ -6,31 +6,32 @@ Prints one JSON line. The stand-in for the published approach has the same modul
 and threads; only its posterior's network runs once per entry of z.
 """
 
-import argparse
 import json
 
 import torch
 from torch import Tensor
 
-from imputation import commit, hardware
 from postmatch.conditioning import MatchedVAE
 from postmatch.masks import Bernoulli
 from postmatch.training.plan import Plan
 from postmatch.training.run import Run
-from shapes import SHAPES, Published, build, median_ms, product_rate, products_of
+from shapes import (
+    SHAPES,
+    Published,
+    build,
+    median_ms,
+    parser,
+    prepare,
+    product_rate,
+    products_of,
+    provenance,
+)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", choices=SHAPES, default="power")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long to measure")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser(__doc__, seconds=20.0).parse_args()
+    device = prepare(arguments)
     shape = SHAPES[arguments.shape]
     model = build(shape).to(device)
     twin = build(shape).to(device)
@@ -57,11 +58,7 @@ def main() -> None:
         "product_gflops": round(rate / 1e9, 1),
         "share_of_product_rate": round(share["ours"], 3),
         "standin_share_of_product_rate": round(share["standin"], 3),
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "hardware": hardware(arguments),
-        "torch": torch.__version__,
-        "seed": 0,
-        "commit": commit(),
+        **provenance(arguments, device),
     }
     print(json.dumps(line))
 

@@ -20,8 +20,8 @@ def one_thread() -> Iterator[None]:
     """Let torch use one CPU thread for a while, and as many as before afterwards.
 
     The tensors of a table's model fit in a core's cache. Shared among threads, each operation waits
-    for the slowest of them: on two idle cores nothing is gained, and on busy ones a step was seen
-    to take fifteen times as long.
+    for the slowest of them: on idle cores little is gained, and on busy ones a step takes many
+    times as long.
     """
     global _inside, _outside_threads
     with _lock:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 # Polynomials that bring singular values near 1, each the best for what the ones before leave:
 # Amsel et al., "The Polar Express" (2025). Three leave them within a factor of ten of each other,
-# which is near enough for a direction to step along: five did no better on tables.
+# which is near enough for a direction to step along.
 _POLYNOMIALS = ((8.2873, -23.5959, 17.3004), (4.1071, -2.9478, 0.5448), (3.9487, -2.9089, 0.5518))
 _TINY = 1e-7
 
@@ -18,8 +18,7 @@ class Muon:
     """Momentum whose steps are orthogonal matrices (Jordan et al., 2024).
 
     A gradient of a layer has a few large directions and many small ones; a step that is as long in
-    all of them learns the small ones too. On a table of 21 columns 6,000 of its steps did better
-    than 12,000 of AdamW's.
+    all of them learns the small ones too.
 
     Args:
         matrices: Stacks of square matrices with a gradient, each ``(number, side, side)``.
