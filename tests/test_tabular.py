@@ -9,9 +9,9 @@ from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.columns import ColumnSpec
-from postmatch.fitting import fit_matched
+from postmatch.fitting import fit_matched, held_out_cells
 from postmatch.randomness import seeded
-from postmatch.tabular import TableModelConfig, plan_for, table_model
+from postmatch.tabular import FitOptions, TableModelConfig, plan_for, table_model
 from postmatch.training.plan import Progress
 
 SPECS = (ColumnSpec("number"), ColumnSpec("number"), ColumnSpec("category", size=3))
@@ -27,10 +27,11 @@ def rows() -> tuple[Tensor, Tensor]:
     return x, torch.rand(200, 3) < 0.8
 
 
-def fitted(workers: int, **settings: object) -> MatchedVAE:
-    x, available = rows()
+def fitted(workers: int, x: Tensor | None = None, **settings: object) -> MatchedVAE:
+    usual, available = rows()
+    x = usual if x is None else x
     _, plan, options = plan_for(SPECS, 200)
-    plan = replace(plan, steps=30, validate_every=10)
+    plan = replace(plan, steps=30, validate_every=30, slack=0.0)  # judged once, at the end
     with seeded(0):
         model = table_model(SPECS, SMALL)
         fit_matched(model, x, available, plan, options, workers=workers, **settings)  # type: ignore[arg-type]
@@ -44,6 +45,25 @@ def test_members_trained_at_the_same_time_are_the_same_bit_for_bit(workers: int)
     torch.manual_seed(2)  # torch's global state is no part of it
     together = fitted(workers).state_dict()
     assert all(torch.equal(value, together[name]) for name, value in alone.items())
+
+
+def test_no_member_learns_from_cells_that_are_held_out() -> None:
+    x, available = rows()
+    hidden = held_out_cells(available, FitOptions(), seed=0)
+    assert 20 < hidden.sum() < 80
+    plain = fitted(1).state_dict()
+    others = {
+        "hidden": x.where(~hidden, 1.0 - x),  # the levels 0 and 1 change places
+        "one more": x.where(~hidden, 1.0 - x).index_fill(0, torch.tensor(0), 1.0),
+    }
+    same = {
+        name: [
+            torch.equal(value, plain[key]) for key, value in fitted(1, other).state_dict().items()
+        ]
+        for name, other in others.items()
+    }
+    assert all(same["hidden"])
+    assert not any(same["one more"][:3])  # so that the test can see what was learned from
 
 
 def test_progress_of_members_side_by_side_only_grows_and_ends_at_one() -> None:

@@ -46,7 +46,7 @@ def fit_matched(
         available: Which cells are there.
         plan: How long and how fast each member trains; its time limit is for all of them.
         options: What they are trained on.
-        seed: Of the first member; the others follow.
+        seed: Tells which cells are held out, and what is drawn.
         workers: How many members train at a time, each in a thread; it changes no result.
         checkpoints: A folder to save to every minute, and to go on from if it holds anything.
         show: Told of the progress now and then.
@@ -74,20 +74,29 @@ def fit_matched(
 @final
 @dataclass(frozen=True)
 class _Rows:
-    """What a member is trained on."""
+    """What a member is trained on; all members hold the same cells out."""
 
     x: Tensor
     available: Tensor
     options: FitOptions
     seed: int
+    member: int = 0
 
     def of_member(self, member: int) -> "_Rows":
-        return replace(self, seed=self.seed + member)
+        return replace(self, member=member)
+
+    def held_out(self) -> Tensor:
+        return held_out_cells(self.available, self.options, self.seed)
+
+    def generator(self) -> torch.Generator:
+        """Return a fresh source of this member's batches, masks and noise."""
+        return torch.Generator(self.x.device).manual_seed(self.seed + 1 + self.member)
 
     def fingerprint(self) -> str:
         """Return what tells this training from one on other rows."""
         cells = [t.cpu().contiguous().numpy().tobytes() for t in (self.x, self.available)]
-        return digest(b"".join([*cells, repr((self.options, self.seed)).encode()]))
+        told = (self.options, self.seed, self.member)
+        return digest(b"".join([*cells, repr(told).encode()]))
 
 
 @final
@@ -140,8 +149,7 @@ def _fit_member(
 ) -> Report:
     """Train both parts, and keep the weights under which held-out cells are predicted well."""
     x, options = rows.x, rows.options
-    generator = torch.Generator(x.device).manual_seed(rows.seed)
-    held_out = held_out_cells(rows.available, options, generator)
+    generator, held_out = rows.generator(), rows.held_out()
     kept = rows.available & ~held_out
     weight = options.pattern_weight
     masks = Mixture((UniformCount(), Pattern(kept)), (1.0 - weight, weight))
@@ -171,8 +179,9 @@ def _fit_member(
     )
 
 
-def held_out_cells(available: Tensor, options: FitOptions, generator: torch.Generator) -> Tensor:
-    """Return which cells a member never learns from; its generator is fresh and of its own seed."""
+def held_out_cells(available: Tensor, options: FitOptions, seed: int) -> Tensor:
+    """Return which cells no member learns from, so that all of them can be judged together."""
+    generator = torch.Generator(available.device).manual_seed(seed)
     uniform = torch.rand(available.shape, generator=generator, device=available.device)
     return available & (uniform < options.held_out)
 

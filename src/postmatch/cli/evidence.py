@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from postmatch.conditioning import MatchedVAE
 from postmatch.fitting import JUDGED_ROWS, held_out_cells, held_out_loss
 from postmatch.models import TableModel
 from postmatch.randomness import seeded
@@ -91,12 +90,10 @@ class Evidence:
     Args:
         columns: Those with at least one such cell.
         fresh: Whether the model was never trained on these cells.
-        members: How many models were asked, each about cells of its own.
     """
 
     columns: tuple[ColumnEvidence, ...]
     fresh: bool
-    members: int = 1
 
     @property
     def cells(self) -> int:
@@ -128,15 +125,6 @@ class Evidence:
         }
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A model and the cells to hide from it, ``(rows, columns)``."""
-
-    model: MatchedVAE
-    hidden: Tensor
-
-
 @one_thread()
 @torch.inference_mode()
 def judge(
@@ -148,21 +136,18 @@ def judge(
     most_rows: int = MOST_ROWS,
 ) -> Evidence:
     """Hide cells with a known value, and compare what the model says with them."""
-    trials = held_out(model, x, observed)
-    fresh = bool(trials)
-    if not fresh:
-        generator = torch.Generator().manual_seed(seed)
-        trials = [Trial(model.model, held_out_cells(observed, FitOptions(), generator))]
-    answers = [
-        _answer(model, trial, x, observed, seed, num_draws, most_rows // len(trials))
-        for trial in trials
-    ]
+    hidden = held_out(model, x, observed)
+    fresh = hidden is not None
+    if hidden is None:
+        hidden = held_out_cells(observed, FitOptions(), seed)
+    rows, seen = _some(hidden.any(1).nonzero()[:, 0], most_rows, seed), observed & ~hidden
+    guesses = best_guesses(model, x, seen, rows)
+    drawn = draw_holes(model, x, seen, rows, num_draws, seed)
     found = []
     for index, column in enumerate(model.table.modelled):
-        truth, best, draws = (
-            torch.cat(parts, -1) for parts in zip(*(a[index] for a in answers), strict=True)
-        )
-        if len(truth):
+        cells = hidden[rows, index]
+        if cells.any():
+            truth, best, draws = (part[..., cells, index] for part in (x[rows], guesses, drawn))
             known = in_units(column, x[observed[:, index], index])
             found.append(
                 ColumnEvidence(
@@ -174,58 +159,26 @@ def judge(
                     float(known.std()) if column.is_number else 0.0,
                 )
             )
-    return Evidence(tuple(found), fresh, len(trials))
+    return Evidence(tuple(found), fresh)
 
 
-def _answer(
-    model: TableModel,
-    trial: Trial,
-    x: Tensor,
-    observed: Tensor,
-    seed: int,
-    num_draws: int,
-    most_rows: int,
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Return truth, best guess and draws of the cells that a trial hides, column by column."""
-    rows = _some(trial.hidden.any(1).nonzero()[:, 0], most_rows, seed)
-    x, hidden, seen = x[rows], trial.hidden[rows], (observed & ~trial.hidden)[rows]
-    best, drawn = [], []
-    with seeded(seed):
-        for part in blocks(model, len(x), num_draws):
-            given = trial.model.given(x[part].to(model.device), seen[part].to(model.device))
-            best.append(given.impute().cpu())
-            drawn.append(given.sample(num_draws).cpu())
-    if not best:
-        nothing = x.new_zeros(0)
-        return [(nothing, nothing, x.new_zeros(num_draws, 0)) for _ in range(x.shape[1])]
-    all_best, all_drawn = torch.cat(best), torch.cat(drawn, 1)
-    return [
-        (x[cells, i], all_best[cells, i], all_drawn[:, cells, i])
-        for i, cells in enumerate(hidden.T)
-    ]
-
-
-def held_out(model: TableModel, x: Tensor, observed: Tensor) -> list[Trial]:
-    """Return each member of the model with the cells it was never trained on; none if unknown.
+def held_out(model: TableModel, x: Tensor, observed: Tensor) -> Tensor | None:
+    """Return the cells the model was never trained on, if they can be told.
 
     Training holds cells out, by a seed, and keeps how well they were told. Cells that give that
     very score again are the same; with another table or on another device they do not.
     """
     score, rows, seed = (model.facts.get(key) for key in ("held_out_log_prob", "rows", "seed"))
     if score is None or rows != len(x) or not isinstance(seed, int):
-        return []
-    trials, losses = [], []
-    for place, member in enumerate(members_of(model.model)):
-        generator = torch.Generator(model.device).manual_seed(seed + place)
-        hidden = held_out_cells(observed.to(model.device), FitOptions(), generator).cpu()
-        judged = hidden.any(1).nonzero()[:, 0][:JUDGED_ROWS]
-        if not len(judged):
-            return []
-        parts = (part[judged].to(model.device) for part in (x, observed & ~hidden, hidden))
-        losses.append(held_out_loss(member, *parts))
-        trials.append(Trial(member, hidden))
+        return None
+    hidden = held_out_cells(observed.to(model.device), FitOptions(), seed).cpu()
+    judged = hidden.any(1).nonzero()[:, 0][:JUDGED_ROWS]
+    if not len(judged):
+        return None
+    parts = [part[judged].to(model.device) for part in (x, observed & ~hidden, hidden)]
+    losses = [held_out_loss(member, *parts) for member in members_of(model.model)]
     same = math.isclose(-sum(losses) / len(losses), score, rel_tol=1e-3, abs_tol=1e-4)
-    return trials if same else []
+    return hidden if same else None
 
 
 @one_thread()

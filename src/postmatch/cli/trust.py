@@ -20,17 +20,10 @@ Shape = tuple[Floats, Floats]
 PROMISES = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
 FEW_CELLS = 100
 MOST_KNOWN, MOST_HOLES = 14, 8
-_COUNTED = {2: "Two", 3: "Three", 4: "Four", 5: "Five"}
 FRESH = (
     "A tenth of the observed cells was hidden while the model was trained, and told from the rest "
     "of their rows. The model never learned from these {cells:,} cells, though training stopped "
     "where they were told best, so the picture may be a shade too kind."
-)
-TOGETHER = (
-    "{members} models answer together. Each was trained without a tenth of the observed cells, "
-    "another tenth each, and here tells those cells alone, {cells:,} in all. None learned from the "
-    "cells it is asked about, though its training stopped where they were told best. What the "
-    "models say together is not judged here."
 )
 STALE = (
     "A tenth of the observed cells was hidden and told from the rest of their rows. If the model "
@@ -46,9 +39,8 @@ def calibration(evidence: Evidence, seed: int) -> str:
         return page.section(
             "Can it be trusted?", page.paragraph("Too few observed cells to hide some and see.")
         )
-    text = STALE if not evidence.fresh else FRESH if evidence.members == 1 else TOGETHER
-    text = text.format(cells=evidence.cells, members=_COUNTED.get(evidence.members, "Several"))
-    parts = [page.paragraph(text)]
+    text = FRESH if evidence.fresh else STALE
+    parts = [page.paragraph(text.format(cells=evidence.cells))]
     if evidence.cells < FEW_CELLS:
         parts.append(_note("With so few cells, chance alone moves these pictures a lot."))
     pictures = [*_numbers(evidence, seed), *_levels(evidence)]
