@@ -114,6 +114,7 @@ def parser(description: str, seconds: float) -> argparse.ArgumentParser:
     options.add_argument("--shape", choices=SHAPES, default="power")
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--seconds", type=float, default=seconds, help="how long to measure")
+    options.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="float32")
     options.set_defaults(jobs=1)
     return options
 
@@ -149,7 +150,8 @@ def median_ms(functions: dict[str, Callable[[], object]], seconds: float) -> dic
     """Return the median time of each function, taking turns, so that a busy moment meets all."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for run in functions.values():
-        run()
+        for _ in range(5):  # within these, a GPU also records its step
+            run()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(next(iter(times.values()))) < 5:
         for name, run in functions.items():
@@ -159,6 +161,16 @@ def median_ms(functions: dict[str, Callable[[], object]], seconds: float) -> dic
             synchronise()
             times[name].append(1e3 * (time.perf_counter() - start))
     return {name: float(np.median(each)) for name, each in times.items()}
+
+
+def steady_ms(run: Callable[[], object], steps: int) -> float:
+    """Return the time of each of many steps in a row, none of which is waited for."""
+    synchronise()
+    start = time.perf_counter()
+    for _ in range(steps):
+        run()
+    synchronise()
+    return 1e3 * (time.perf_counter() - start) / steps
 
 
 def synchronise() -> None:

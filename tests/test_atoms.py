@@ -11,7 +11,7 @@ from postmatch.distributions.layout import ColumnLayout
 from postmatch.distributions.mixed import MixedColumns
 from postmatch.nets.columns import ColumnFeatures
 from postmatch.tables import Table
-from postmatch.tables.scaling import atoms_of
+from postmatch.tables.scaling import atoms_of, scaling_of
 
 KNOTS = (-2.0, -1.0, 0.0, 1.5, 4.0)
 SPECS = (
@@ -162,3 +162,11 @@ def test_an_atom_comes_back_as_the_caller_wrote_it() -> None:
     assert column.decode(np.array([x]))[0] == odd
     again = type(column).from_json(column.to_json())
     assert again == column
+
+
+def test_a_few_decimals_among_zeros_are_not_rounded_away() -> None:
+    values = np.repeat([0.0, 0.5, 0.83], [990, 2, 8])
+    scaling = scaling_of(values, unit=0.0, precision=0.0)
+    assert scaling.decimals == 2
+    assert scaling.step * scaling.scale == pytest.approx(0.01)
+    assert dict(scaling.atoms) == {0.0: 0.99}

@@ -37,11 +37,11 @@ def test_a_step_is_momentum_made_orthogonal_after_decay() -> None:
     matrix, gradient = torch.randn(1, 16, 16), torch.randn(1, 16, 16)
     start, first, second = matrix.clone(), gradient.clone(), torch.randn(1, 16, 16)
     muon = Muon([matrix], [gradient])
-    muon.step(rate=0.1, decay=0.01)
+    muon.step(torch.tensor(0.1), torch.tensor(0.01), torch.tensor(True))
     expected = 0.99 * start - 0.1 * orthogonalised(1.95 * first)
     assert_close(matrix, expected)
     gradient.copy_(second)
-    muon.step(rate=0.1, decay=0.0)
+    muon.step(torch.tensor(0.1), torch.tensor(0.0), torch.tensor(True))
     momentum = 0.95 * first + second
     assert_close(matrix, expected - 0.1 * orthogonalised(second + 0.95 * momentum))
 

@@ -51,7 +51,7 @@ def test_the_average_follows_its_recursion_with_a_faster_start() -> None:
     expected = 0.0
     for update, value in enumerate([4.0, -2.0, 8.0, 1.0, 1.0, 5.0, 2.0, 9.0, 3.0], start=1):
         parameter.data.fill_(value)
-        average.update()
+        average.update(torch.tensor(average.next_pull()))
         decay = min(0.5, (1.0 + update) / (10.0 + update))
         expected = decay * expected + (1.0 - decay) * value
         assert average.copy()[0].item() == pytest.approx(expected, rel=1e-5)
@@ -61,7 +61,7 @@ def test_the_average_takes_the_parameters_place_for_a_while_and_gives_it_back() 
     parameter = nn.Parameter(torch.tensor([0.0]))
     average = WeightAverage([parameter], decay=0.5)
     parameter.data.fill_(11.0)
-    average.update()  # decay 2 / 11
+    average.update(torch.tensor(average.next_pull()))  # decay 2 / 11
     with average.applied():
         assert parameter.item() == pytest.approx(9.0)
     assert parameter.item() == 11.0
@@ -76,7 +76,7 @@ def test_a_copy_of_the_average_stays_as_it_was_and_can_be_loaded() -> None:
     average = WeightAverage([parameter], decay=0.5)
     kept = average.copy()
     parameter.data.fill_(5.0)
-    average.update()
+    average.update(torch.tensor(average.next_pull()))
     assert kept[0].item() == 0.0
     average.load(kept)
     assert parameter.item() == 0.0
@@ -136,7 +136,7 @@ def test_the_best_validated_weights_are_kept() -> None:
 def test_validation_sees_averaged_weights_in_evaluation_without_gradients() -> None:
     point, modes = Point(), []
 
-    def loss(_: float) -> dict[str, Tensor]:
+    def loss(_: Tensor) -> dict[str, Tensor]:
         modes.append(("loss", point.training, torch.is_grad_enabled()))
         return point.distance()
 
@@ -178,9 +178,9 @@ def test_a_time_limit_ends_training_having_lowered_the_rate_with_it(
     clock, point, fractions = Clock(), Point(), []
     monkeypatch.setattr(run.time, "monotonic", clock.monotonic)
 
-    def loss(fraction: float) -> dict[str, Tensor]:
+    def loss(fraction: Tensor) -> dict[str, Tensor]:
         clock.now += 1.0
-        fractions.append(fraction)
+        fractions.append(fraction.item())
         return point.distance()
 
     report = train(point, loss, plan(1000, max_seconds=20.0), validate=lambda: 1.0)
@@ -192,8 +192,8 @@ def test_a_time_limit_ends_training_having_lowered_the_rate_with_it(
 def test_the_fraction_follows_the_steps_when_there_is_time() -> None:
     point, fractions = Point(), []
 
-    def loss(fraction: float) -> dict[str, Tensor]:
-        fractions.append(fraction)
+    def loss(fraction: Tensor) -> dict[str, Tensor]:
+        fractions.append(fraction.item())
         return point.distance()
 
     report = train(point, loss, plan(8, max_seconds=1000.0))
@@ -205,7 +205,7 @@ def spoil_some(point: Point, bad: set[int], how: str) -> Callable[[float], dict[
     """Return a loss that is not finite, or has a gradient that is not, at some of its calls."""
     calls = iter(range(10_000))
 
-    def loss(_: float) -> dict[str, Tensor]:
+    def loss(_: Tensor) -> dict[str, Tensor]:
         losses = point.distance()
         if next(calls) in bad:
             zero = (point.value - point.value.detach()).sum()
@@ -248,7 +248,7 @@ def test_one_wild_gradient_stalls_a_run_unless_it_is_clipped(
 ) -> None:
     point, seen = Point(), []
 
-    def loss(_: float) -> dict[str, Tensor]:
+    def loss(_: Tensor) -> dict[str, Tensor]:
         seen.append(point.value.detach().clone())
         wild = 1e6 if len(seen) == 3 else 1.0
         return {name: wild * value for name, value in point.distance().items()}
@@ -294,7 +294,7 @@ def noisy_run(seed: int) -> tuple[Tensor, list[tuple[int, float]]]:
     x = torch.randn(256, 4)
     y = x.prod(1, keepdim=True)
 
-    def loss(_: float) -> dict[str, Tensor]:
+    def loss(_: Tensor) -> dict[str, Tensor]:
         rows = torch.randint(256, (32,))
         return {"square": (net(x[rows]) - y[rows]).square().mean()}
 

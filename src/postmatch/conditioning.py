@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from postmatch.branches import Branch
 from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
 from postmatch.distributions.stratified import StratifiedMixture
-from postmatch.objectives import match
+from postmatch.objectives import draws_to_match
 from postmatch.partial import PartialEncoder
 from postmatch.randomness import seeded
 from postmatch.vaes.base import VAE, log_likelihood
@@ -67,18 +68,18 @@ class MatchedVAE(nn.Module):
         """
         if available is not None:
             observed = observed & available
-        approx = self.partial(x, observed)
+        branch = Branch(x.device)
+        with branch.beside(x, observed):
+            approx = self.partial(x, observed)
+        with torch.set_grad_enabled(train_vae and torch.is_grad_enabled()):
+            target = self.vae.encode(x, available)
+        z = draws_to_match(target, num_samples, generator, train_target=train_target)
+        with branch.beside(z):
+            matched = -approx.log_prob(z).mean()
         if not train_vae:
-            with torch.no_grad():
-                target = self.vae.encode(x, available)
-            matched = match(target, approx, num_samples=num_samples, generator=generator)
-            return {"match": matched.mean()}
-        target = self.vae.encode(x, available)
+            return {"match": branch.join(matched)}
         loss = self.vae.loss(x, available, beta=beta, posterior=target, generator=generator)
-        matched = match(
-            target, approx, train_target=train_target, num_samples=num_samples, generator=generator
-        )
-        return {"vae": loss.mean(), "match": matched.mean()}
+        return {"vae": loss.mean(), "match": branch.join(matched)}
 
 
 @final

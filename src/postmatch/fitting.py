@@ -155,7 +155,7 @@ def _fit_member(
     masks = Mixture((UniformCount(), Pattern(kept)), (1.0 - weight, weight))
     batch_size, kl_weight = min(options.batch_size, len(x)), monotonic(options.beta_warmup)
 
-    def loss(fraction: float) -> dict[str, Tensor]:
+    def loss(fraction: Tensor) -> dict[str, Tensor]:
         drawn = torch.randint(len(x), (batch_size,), generator=generator, device=x.device)
         seen = kept[drawn]
         observed = masks.sample(seen.shape, generator)
@@ -180,10 +180,12 @@ def _fit_member(
 
 
 def held_out_cells(available: Tensor, options: FitOptions, seed: int) -> Tensor:
-    """Return which cells no member learns from, so that all of them can be judged together."""
-    generator = torch.Generator(available.device).manual_seed(seed)
-    uniform = torch.rand(available.shape, generator=generator, device=available.device)
-    return available & (uniform < options.held_out)
+    """Return which cells no member learns from, so that all of them can be judged together.
+
+    They are chosen on the CPU, so that they are the same on every device.
+    """
+    uniform = torch.rand(available.shape, generator=torch.Generator().manual_seed(seed))
+    return available & (uniform < options.held_out).to(available.device)
 
 
 def _sum_of(reports: Sequence[Report]) -> Report:

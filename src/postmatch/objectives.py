@@ -54,13 +54,24 @@ def match(
         num_samples: How many z to average over.
         generator: Of the noise; torch's global state otherwise.
     """
+    z = draws_to_match(target, num_samples, generator, train_target=train_target)
+    return -approx.log_prob(z).mean(0)
+
+
+def draws_to_match(
+    target: Distribution,
+    num_samples: int = 1,
+    generator: torch.Generator | None = None,
+    *,
+    train_target: bool = False,
+) -> Tensor:
+    """Draw what :func:`match` compares at, ``(samples, batch, *latent)``; see there."""
     if train_target and not target.has_rsample:
         raise ValueError(
             f"train_target needs draws with a gradient, which {type(target).__name__} lacks"
         )
     with torch.set_grad_enabled(train_target and torch.is_grad_enabled()):
-        z = draw(target, (num_samples,), generator)
-    return -approx.log_prob(z).mean(0)
+        return draw(target, (num_samples,), generator)
 
 
 def match_kl(target: Distribution, approx: Distribution) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from postmatch.distributions.autoregressive import AutoregressiveMixture
 from postmatch.nets.made import MaskedResidualNet
+from postmatch.nets.precision import full_precision
 
 _MIN_SCALE = 1e-4
 
@@ -111,7 +112,7 @@ class DiagonalHead(nn.Module):
 
     def forward(self, features: Tensor) -> Distribution:
         """Return the Gaussian, batch shape ``(batch,)``."""
-        mean, raw = self.linear(features).chunk(2, dim=-1)
+        mean, raw = full_precision(self.linear(features)).chunk(2, dim=-1)
         return Independent(Normal(mean, F.softplus(raw) + _MIN_SCALE, validate_args=False), 1)
 
 
@@ -119,21 +120,25 @@ class DiagonalHead(nn.Module):
 class FullGaussianHead(nn.Module):
     """Features to a Gaussian with a full covariance, by its Cholesky factor."""
 
+    place: Tensor
+
     def __init__(self, in_size: int, latent_size: int) -> None:
         super().__init__()
         self.latent_size = latent_size
         self.linear = nn.Linear(in_size, latent_size + latent_size * (latent_size + 1) // 2)
+        row, column = torch.tril_indices(latent_size, latent_size, -1).unbind()
+        diagonal = torch.arange(latent_size) * (latent_size + 1)
+        place = torch.cat([diagonal, row * latent_size + column])  # in the flattened factor
+        self.register_buffer("place", place, persistent=False)
 
     def forward(self, features: Tensor) -> Distribution:
         """Return the Gaussian, batch shape ``(batch,)``."""
-        mean, entries = self.linear(features).tensor_split([self.latent_size], dim=-1)
-        row, column = torch.tril_indices(
-            self.latent_size, self.latent_size, device=entries.device
-        ).unbind()
-        lower = entries.new_zeros(*entries.shape[:-1], self.latent_size, self.latent_size)
-        lower[..., row, column] = entries
-        diagonal = F.softplus(lower.diagonal(dim1=-2, dim2=-1)) + _MIN_SCALE
-        lower = lower.tril(-1) + torch.diag_embed(diagonal)
+        size = self.latent_size
+        outputs = full_precision(self.linear(features))
+        mean, diagonal, below = outputs.tensor_split([size, 2 * size], dim=-1)
+        entries = torch.cat([F.softplus(diagonal) + _MIN_SCALE, below], dim=-1)
+        zero = entries.new_zeros(*entries.shape[:-1], size * size)
+        lower = torch.unflatten(zero.index_copy(-1, self.place, entries), -1, (size, size))
         return MultivariateNormal(mean, scale_tril=lower, validate_args=False)
 
 

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from postmatch.nets.precision import full_precision
+
 
 @final
 class MaskedLinear(nn.Module):
@@ -71,7 +73,7 @@ class MaskedResidualNet(nn.Module):
         hidden = self.first(z) + start
         for inner, outer in zip(self.inner, self.outer, strict=True):
             hidden = hidden + outer(F.silu(inner(F.silu(hidden))))
-        out = self.last(F.silu(hidden)) + skip
+        out = full_precision(self.last(F.silu(hidden)) + skip)
         return torch.unflatten(out, -1, (self.outputs, self.size))
 
     def generate(

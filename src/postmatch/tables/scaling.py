@@ -78,13 +78,18 @@ def location_and_scale(values: Floats) -> tuple[float, float]:
 
 
 def decimals_of(values: Floats, scale: float, precision: float) -> int | None:
-    """Return how many decimals almost all values need, or None if finer than ``FINEST_STEP``."""
+    """Return how many decimals almost all values need, or None if finer than ``FINEST_STEP``.
+
+    Nine in ten of the different values must need no more either: where almost all cells are zero,
+    the zeros say nothing about the rest.
+    """
+    different, counts = np.unique(values, return_counts=True)
     most = math.floor(-math.log10(FINEST_STEP * scale))
     for decimals in range(min(most, 300) + 1):
-        shifted = values * 10.0**decimals
+        shifted = different * 10.0**decimals
         tolerance = np.maximum(1e-6, 2 * precision * np.abs(shifted))
         close = (np.abs(shifted - np.rint(shifted)) <= tolerance) & (tolerance < 0.05)
-        if close.mean() >= 0.99:
+        if close.mean() >= 0.9 and counts[close].sum() >= 0.99 * len(values):
             return decimals
     return None
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
-import torch
 from torch import Tensor
 
 
@@ -21,11 +20,15 @@ class WeightAverage:
         self.weights, self.decay, self.updates = [w.detach() for w in weights], decay, 0
         self.average = [weight.clone() for weight in self.weights]
 
-    def update(self) -> None:
-        """Move the average towards the weights as they are now."""
+    def next_pull(self) -> float:
+        """Return how far the next update goes towards the weights, as a part of the way."""
         self.updates += 1
-        decay = min(self.decay, (1.0 + self.updates) / (10.0 + self.updates))
-        torch._foreach_lerp_(self.average, self.weights, 1.0 - decay)
+        return 1.0 - min(self.decay, (1.0 + self.updates) / (10.0 + self.updates))
+
+    def update(self, pull: Tensor) -> None:
+        """Move the average towards the weights as they are now."""
+        for average, weight in zip(self.average, self.weights, strict=True):
+            average.lerp_(weight, pull)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.plan import Losses, Plan, Progress, Report
@@ -17,7 +17,7 @@ _LOG_EVERY = 50  # steps
 
 def train(
     module: nn.Module,
-    loss: Callable[[float], Losses],
+    loss: Callable[[Tensor], Losses],
     plan: Plan,
     *,
     validate: Callable[[], float] | None = None,
@@ -34,8 +34,9 @@ def train(
 
     Args:
         module: What is trained.
-        loss: From the fraction of training done (0 to 1) to the losses of a fresh batch, whose sum
-            is minimised.
+        loss: From the fraction of training done (0 to 1, in a tensor on the module's device) to
+            the losses of a fresh batch, whose sum is minimised. On a GPU it is recorded after a few
+            steps, so all that differs between steps must come from tensors and generators.
         plan: How long and how fast.
         validate: The score to minimise, computed with the averaged weights; the best ones are kept.
         show: Told of the progress now and then.

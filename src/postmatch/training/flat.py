@@ -39,8 +39,24 @@ class FlatParameters:
         for parameter in self.parameters:
             piece = slice(start, start + parameter.numel())
             parameter.data = self.vector.detach()[piece].view_as(parameter)
-            parameter.grad = self.gradient[piece].view_as(parameter)
             start = piece.stop
+
+    def forget_gradients(self) -> None:
+        """Let the next backward pass give every parameter a gradient of its own."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def gather_gradients(self) -> None:
+        """Lay the parameters' gradients end to end; of one that has none it is zero.
+
+        One call, where gradients that are views would each be added to.
+        """
+        each = (p if p.grad is None else p.grad for p in self.parameters)
+        pieces = [
+            g.new_zeros(g.numel()) if g is p else g.flatten()
+            for g, p in zip(each, self.parameters, strict=True)
+        ]
+        torch.cat(pieces, out=self.gradient)
 
     def release(self) -> None:
         """Give every parameter a tensor of its own again."""

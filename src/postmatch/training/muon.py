@@ -33,14 +33,19 @@ class Muon:
         self.directions = [torch.zeros_like(each) for each in self.matrices]
 
     @torch.no_grad()
-    def step(self, rate: float, decay: float) -> None:
-        """Move every matrix by ``rate`` along its direction, and shrink it by ``decay``."""
+    def step(self, rate: Tensor, decay: Tensor, valid: Tensor) -> None:
+        """Move every matrix by ``rate`` along its direction, and shrink it by ``decay``.
+
+        Nothing changes unless the gradients are ``valid``, which one boolean in a tensor tells.
+        """
         for matrix, gradient, direction in zip(
             self.matrices, self.gradients, self.directions, strict=True
         ):
-            direction.mul_(self.momentum).add_(gradient)
-            ahead = torch.add(gradient, direction, alpha=self.momentum)
-            matrix.mul_(1.0 - decay).sub_(orthogonalised(ahead), alpha=rate)
+            found = torch.add(gradient, direction, alpha=self.momentum)
+            ahead = torch.add(gradient, found, alpha=self.momentum)
+            moved = torch.addcmul(matrix * (1.0 - decay), orthogonalised(ahead), rate, value=-1.0)
+            direction.copy_(torch.where(valid, found, direction))
+            matrix.copy_(torch.where(valid, moved, matrix))
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:

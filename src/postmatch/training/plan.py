@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import final
+from typing import Literal, final, get_args
 
 from torch import Tensor
 
 from postmatch.training.schedules import RateSchedule, rate_schedule
 
 Losses = dict[str, Tensor]
+Precision = Literal["float32", "tf32", "bfloat16"]
 
 
 @final
@@ -33,6 +34,8 @@ class Plan:
         slack: Keep not the best weights but the latest that give back no more than this part of
             what the best ones gained over the untrained ones.
         max_seconds: Stop after this time, having lowered the rate in step with it; 0 for no limit.
+        precision: Of matrix products: ``float32``; ``tf32``, which on a GPU rounds the factors to
+            10 bits; or ``bfloat16``, 7 bits. Densities are computed in float32 all the same.
     """
 
     steps: int
@@ -49,11 +52,15 @@ class Plan:
     patience_after: float = 0.0
     slack: float = 0.0
     max_seconds: float = 0.0
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         for name in ("steps", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.precision not in get_args(Precision):
+            known = ", ".join(get_args(Precision))
+            raise ValueError(f"precision must be one of {known}, got {self.precision!r}")
         rate_schedule(self.schedule, self.final_rate)
 
 

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from postmatch.folders import digest, to_json
-from postmatch.training.averaging import WeightAverage
 from postmatch.training.checkpoints import State
-from postmatch.training.flat import FlatParameters, flatten
-from postmatch.training.muon import Muon
 from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.training.schedules import rate_schedule
+from postmatch.training.update import Update
 
 _MOST_SKIPPED = 50  # non-finite steps in a row before giving up
 
@@ -34,20 +32,19 @@ class Run:
     def __init__(
         self,
         module: nn.Module,
-        loss: Callable[[float], Losses],
+        loss: Callable[[Tensor], Losses],
         plan: Plan,
         generators: Sequence[torch.Generator] = (),
     ) -> None:
         self.generators = list(generators) or [torch.default_generator]
         self.module, self.loss, self.plan = module.train(), loss, plan
         self.report, self.done, self.losses = Report(), False, Losses()
-        self.flats = flatten(module, squares_apart=plan.orthogonal_rate > 0.0)
-        self.vectors = [flat.vector for flat in self.flats]
-        self.optimiser, self.muon = _optimisers(self.flats, plan)
-        self.average = WeightAverage(self.vectors, plan.average)
+        self.update = Update(module, loss, plan, self.generators)
+        self.average = self.update.average
+        # A GPU works ahead of the host; asking it how steps went makes it wait.
+        self.ask_every = 50 if self.update.device.type == "cuda" else 1
         self.best: list[Tensor] = []
         self.lowest = math.inf
-        self.skipped_in_a_row = 0
         self.start = time.monotonic()
 
     def seconds(self) -> float:
@@ -63,28 +60,14 @@ class Run:
     def step(self) -> None:
         """Take one step, or skip it if it is not finite."""
         fraction = self.fraction()
-        rate = _rate(self.report.steps, fraction, self.plan)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.plan.learning_rate * rate
-        for flat in self.flats:
-            flat.gradient.zero_()
-        self.losses = self.loss(fraction)
-        total = torch.stack(list(self.losses.values())).sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(self.vectors, self.plan.clip_norm)
+        self.losses = self.update(fraction, _rate(self.report.steps, fraction, self.plan))
         self.report.steps += 1
-        if bool(torch.isfinite(norm + total.detach())):
-            self.optimiser.step()
-            decay = rate * self.plan.learning_rate * self.plan.weight_decay
-            self.muon.step(rate * self.plan.orthogonal_rate, decay)
-            self.average.update()
-            self.skipped_in_a_row = 0
-        else:
-            self._skip()
         if self.plan.max_seconds and self.seconds() >= self.plan.max_seconds:
             self._stop("time")
         elif self.report.steps == self.plan.steps:
             self._stop("steps")
+        if self.done or self.report.steps % self.ask_every == 0:
+            self._count_skipped()
 
     def validate(self, validate: Callable[[], float]) -> None:
         """Judge the averaged weights, and keep a copy of the best."""
@@ -112,8 +95,7 @@ class Run:
     def close(self) -> None:
         """Leave the best averaged weights in the module, also after an interruption."""
         self.average.load(self.best or self.average.average)
-        for flat in self.flats:
-            flat.release()
+        self.update.close()
         self.module.eval()
         self.report.seconds = self.seconds()
 
@@ -133,8 +115,6 @@ class Run:
             "devices": [generator.device.type for generator in self.generators],
             "steps": report.steps,
             "best_step": report.best_step,
-            "skipped": report.skipped,
-            "skipped_in_a_row": self.skipped_in_a_row,
             "average_updates": self.average.updates,
             "done": self.done,
             "stopped_by": report.stopped_by,
@@ -159,7 +139,7 @@ class Run:
                 generator.manual_seed(facts["steps"])
         report = self.report
         report.steps, report.best_step = facts["steps"], facts["best_step"]
-        report.skipped, self.skipped_in_a_row = facts["skipped"], facts["skipped_in_a_row"]
+        report.skipped = int(self.update.skipped)
         report.stopped_by, self.done = facts["stopped_by"], facts["done"]
         report.history = [(int(step), score) for step, score in tensors["history"].tolist()]
         report.best_validation, self.lowest, seconds = tensors["numbers"].tolist()
@@ -177,44 +157,19 @@ class Run:
 
     def _named(self) -> dict[str, Tensor]:
         """Return the tensors that training changes, by name, as they are and not copied."""
-        named = {f"weights.{i}": flat.vector.detach() for i, flat in enumerate(self.flats)}
-        named |= {f"average.{i}": value for i, value in enumerate(self.average.average)}
-        named |= {f"direction.{i}": value for i, value in enumerate(self.muon.directions)}
-        for i, group in enumerate(self.optimiser.param_groups):
-            for vector in group["params"]:
-                moments = self.optimiser.state[vector]
-                if not moments:
-                    moments["step"] = torch.zeros((), device=vector.device)
-                    moments["exp_avg"] = torch.zeros_like(vector)
-                    moments["exp_avg_sq"] = torch.zeros_like(vector)
-                named |= {f"{name}.{i}": value for name, value in moments.items()}
-        return named | {f"buffer.{name}": value for name, value in _buffers(self.module).items()}
+        buffers = {f"buffer.{name}": value for name, value in _buffers(self.module).items()}
+        return self.update.named() | buffers
 
-    def _skip(self) -> None:
-        self.report.skipped += 1
-        self.skipped_in_a_row += 1
-        if self.skipped_in_a_row >= _MOST_SKIPPED:
+    def _count_skipped(self) -> None:
+        self.report.skipped = int(self.update.skipped)
+        in_a_row = int(self.update.in_a_row)
+        if in_a_row >= _MOST_SKIPPED:
             raise FloatingPointError(
-                f"{self.skipped_in_a_row} steps in a row were not finite, "
-                f"last at step {self.report.steps}"
+                f"{in_a_row} steps in a row were not finite, last at step {self.report.steps}"
             )
 
     def _stop(self, reason: str) -> None:
         self.report.stopped_by, self.done = reason, True
-
-
-def _optimisers(flats: Sequence[FlatParameters], plan: Plan) -> tuple[torch.optim.AdamW, Muon]:
-    """Return the optimiser of square matrices kept apart, and before it that of all else."""
-    groups = [
-        {"params": [flat.vector], "weight_decay": plan.weight_decay if flat.kind.is_matrix else 0.0}
-        for flat in flats
-        if not flat.kind.side
-    ]
-    stacks = [(flat, (-1, flat.kind.side, flat.kind.side)) for flat in flats if flat.kind.side]
-    matrices = [flat.vector.detach().view(shape) for flat, shape in stacks]
-    gradients = [flat.gradient.view(shape) for flat, shape in stacks]
-    groups = groups or [{"params": []}]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True), Muon(matrices, gradients)
 
 
 def _rate(step: int, fraction: float, plan: Plan) -> float:

@@ -9,6 +9,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from postmatch.distributions.autoregressive import AutoregressiveMixture
 from postmatch.nets.made import MaskedResidualNet
+from postmatch.nets.precision import full_precision
 from postmatch.partial import PartialEncoder
 from postmatch.vaes.base import VAE
 
@@ -55,4 +56,4 @@ class GaussianVAE(VAE):
 
     def decode(self, z: Tensor) -> Distribution:
         """Return independent Gaussians of one standard deviation."""
-        return Normal(self.decoder(z), self.log_scale.exp(), validate_args=False)
+        return Normal(full_precision(self.decoder(z)), self.log_scale.exp(), validate_args=False)

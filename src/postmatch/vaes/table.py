@@ -12,6 +12,7 @@ from postmatch.distributions.columns import ColumnSpec
 from postmatch.distributions.layout import ColumnLayout
 from postmatch.distributions.mixed import MixedColumns
 from postmatch.nets.made import MaskedResidualNet
+from postmatch.nets.precision import full_precision
 from postmatch.partial import PartialEncoder
 from postmatch.vaes.base import VAE
 
@@ -63,8 +64,7 @@ class TableVAE(VAE):
 
     def parameters_of(self, z: Tensor) -> Tensor:
         """Return the parameters of the columns' distributions, ``(..., layout.num_outputs)``."""
-        parameters: Tensor = self.head(self.decoder(z))
-        return parameters
+        return full_precision(self.head(self.decoder(z)))
 
     def point(self, decoded: Distribution) -> Tensor:
         """Return means of numbers and the most probable levels, after averaging over z."""

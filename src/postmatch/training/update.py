@@ -1,0 +1,134 @@
+"""What one training step does to the weights."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from postmatch.training.averaging import WeightAverage
+from postmatch.training.flat import flatten
+from postmatch.training.muon import Muon
+from postmatch.training.plan import Losses, Plan, Precision
+from postmatch.training.recording import Recorded
+
+
+@final
+class Update:
+    """One step: losses of a fresh batch, gradients, clipping, both optimisers, the average.
+
+    It is always the same operations on tensors that stay in place, and asks nothing of the host,
+    so that a GPU can play it back; what changes from step to step is in tensors too. A step whose
+    loss or gradient is not finite changes nothing but the counts.
+
+    Args:
+        module: What is trained; its parameters are views of long vectors until :meth:`close`.
+        loss: From the fraction of training done to the losses of a fresh batch.
+        plan: How fast.
+        generators: What the loss draws from.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Callable[[Tensor], Losses],
+        plan: Plan,
+        generators: Sequence[torch.Generator],
+    ) -> None:
+        self.loss, self.plan = loss, plan
+        self.flats = flatten(module, squares_apart=plan.orthogonal_rate > 0.0)
+        self.vectors = [flat.vector for flat in self.flats]
+        self.device = self.vectors[0].device if self.vectors else torch.device("cpu")
+        self.fraction, self.rate, self.pull, self.lr = torch.zeros(4, device=self.device).unbind()
+        self.skipped, self.in_a_row = torch.zeros(2, device=self.device, dtype=torch.long).unbind()
+        self.optimiser, self.muon = self._optimisers()
+        self.average = WeightAverage(self.vectors, plan.average)
+        self.recorded = Recorded(self._step, self.device, generators)
+
+    def __call__(self, fraction: float, rate: float) -> Losses:
+        """Take one step at this part of training, at this part of the highest rates."""
+        self.fraction.fill_(fraction)
+        self.rate.fill_(rate)
+        self.pull.fill_(self.average.next_pull())
+        return self.recorded()
+
+    def close(self) -> None:
+        """Give every parameter a tensor of its own again."""
+        for flat in self.flats:
+            flat.release()
+
+    def named(self) -> dict[str, Tensor]:
+        """Return the tensors that steps change, by name, as they are and not copied."""
+        named = {f"weights.{i}": flat.vector.detach() for i, flat in enumerate(self.flats)}
+        named |= {f"average.{i}": value for i, value in enumerate(self.average.average)}
+        named |= {f"direction.{i}": value for i, value in enumerate(self.muon.directions)}
+        for i, vector in enumerate(self._adam_vectors()):
+            moments = self.optimiser.state[vector]
+            if not moments:
+                moments["step"] = torch.zeros((), device=vector.device)
+                moments["exp_avg"] = torch.zeros_like(vector)
+                moments["exp_avg_sq"] = torch.zeros_like(vector)
+            named |= {f"{name}.{i}": value for name, value in moments.items()}
+        return named | {"skipped": self.skipped, "skipped_in_a_row": self.in_a_row}
+
+    def _step(self) -> Losses:
+        for flat in self.flats:
+            flat.forget_gradients()
+        with computed_in(self.plan.precision, self.device):
+            losses = self.loss(self.fraction)
+            total = torch.stack(list(losses.values())).sum()
+            total.backward()  # type: ignore[no-untyped-call]
+        for flat in self.flats:
+            flat.gather_gradients()
+        norm = nn.utils.clip_grad_norm_(self.vectors, self.plan.clip_norm)
+        finite = torch.isfinite(norm + total.detach())
+        torch.mul(self.rate, self.plan.learning_rate, out=self.lr)
+        self.optimiser.found_inf = (~finite).float()  # type: ignore[attr-defined]  # then it skips
+        self.optimiser.step()
+        decay = self.lr * self.plan.weight_decay
+        self.muon.step(self.rate * self.plan.orthogonal_rate, decay, finite)
+        self.average.update(self.pull * finite)
+        self.skipped.add_(~finite)
+        self.in_a_row.add_(1).mul_(~finite)
+        return {name: value.detach() for name, value in losses.items()}
+
+    def _adam_vectors(self) -> list[nn.Parameter]:
+        return [flat.vector for flat in self.flats if not flat.kind.side]
+
+    def _optimisers(self) -> tuple[torch.optim.AdamW, Muon]:
+        """Return the optimiser of square matrices kept apart, and before it that of all else."""
+        decay = self.plan.weight_decay
+        groups = [
+            {"params": [flat.vector], "weight_decay": decay if flat.kind.is_matrix else 0.0}
+            for flat in self.flats
+            if not flat.kind.side
+        ]
+        adam = torch.optim.AdamW(
+            groups or [{"params": []}],
+            lr=self.lr,
+            betas=(0.9, 0.99),
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+        stacks = [(flat, (-1, flat.kind.side, flat.kind.side)) for flat in self.flats]
+        stacks = [(flat, shape) for flat, shape in stacks if flat.kind.side]
+        matrices = [flat.vector.detach().view(shape) for flat, shape in stacks]
+        return adam, Muon(matrices, [flat.gradient.view(shape) for flat, shape in stacks])
+
+
+@contextmanager
+def computed_in(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Compute matrix products in this precision inside the block, and as before after it."""
+    if precision == "bfloat16":
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            yield
+    elif precision == "tf32" and device.type == "cuda":
+        before = torch.backends.cuda.matmul.fp32_precision
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        try:
+            yield
+        finally:
+            torch.backends.cuda.matmul.fp32_precision = before
+    else:
+        yield
