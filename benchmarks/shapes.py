@@ -115,6 +115,7 @@ def parser(description: str, seconds: float) -> argparse.ArgumentParser:
     options.add_argument("--threads", type=int, default=2)
     options.add_argument("--seconds", type=float, default=seconds, help="how long to measure")
     options.add_argument("--precision", choices=("float32", "tf32", "bfloat16"), default="float32")
+    options.add_argument("--compiled", action="store_true", help="compile the networks first")
     options.set_defaults(jobs=1)
     return options
 

@@ -44,6 +44,8 @@ class MaskedResidualNet(nn.Module):
         context_size: Length of a context vector that every output may see; 0 for none.
     """
 
+    tensors_only = True  # from tensors to tensors, so that it can be compiled
+
     def __init__(
         self, size: int, outputs: int, width: int, num_blocks: int, context_size: int = 0
     ) -> None:

@@ -28,6 +28,8 @@ class ResidualBlock(nn.Module):
 class ResidualMLP(nn.Module):
     """A linear layer in, residual blocks, a normalisation if so wished, and an activation."""
 
+    tensors_only = True  # from tensors to tensors, so that it can be compiled
+
     def __init__(
         self,
         in_size: int,

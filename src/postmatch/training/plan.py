@@ -36,6 +36,8 @@ class Plan:
         max_seconds: Stop after this time, having lowered the rate in step with it; 0 for no limit.
         precision: Of matrix products: ``float32``; ``tf32``, which on a GPU rounds the factors to
             10 bits; or ``bfloat16``, 7 bits. Densities are computed in float32 all the same.
+        compiled: Compile the networks before the first step. That takes up to a minute, and what
+            it saves is a fraction of a millisecond per step: it is for the longest runs.
     """
 
     steps: int
@@ -53,6 +55,7 @@ class Plan:
     slack: float = 0.0
     max_seconds: float = 0.0
     precision: Precision = "float32"
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "validate_every"):

@@ -31,7 +31,8 @@ class Recorded(Generic[T]):
         device: torch.device,
         generators: Sequence[torch.Generator] = (),
     ) -> None:
-        self.function, self.generators = function, [g for g in generators if g.device == device]
+        self.function = function
+        self.generators = [g for g in generators if g.device.type == device.type]
         self.recordable = device.type == "cuda"
         self.stream: torch.cuda.Stream | None = None
         if self.recordable:

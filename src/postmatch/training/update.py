@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from postmatch.training.adam import AdamW
 from postmatch.training.averaging import WeightAverage
 from postmatch.training.flat import flatten
 from postmatch.training.muon import Muon
@@ -37,12 +38,15 @@ class Update:
         generators: Sequence[torch.Generator],
     ) -> None:
         self.loss, self.plan = loss, plan
+        self.compiled = [m for m in module.modules() if plan.compiled and _is_network(m)]
+        for network in self.compiled:
+            network.compile(dynamic=False)
         self.flats = flatten(module, squares_apart=plan.orthogonal_rate > 0.0)
         self.vectors = [flat.vector for flat in self.flats]
         self.device = self.vectors[0].device if self.vectors else torch.device("cpu")
-        self.fraction, self.rate, self.pull, self.lr = torch.zeros(4, device=self.device).unbind()
+        self.fraction, self.rate, self.pull = torch.zeros(3, device=self.device).unbind()
         self.skipped, self.in_a_row = torch.zeros(2, device=self.device, dtype=torch.long).unbind()
-        self.optimiser, self.muon = self._optimisers()
+        self.adam, self.muon = self._optimisers()
         self.average = WeightAverage(self.vectors, plan.average)
         self.recorded = Recorded(self._step, self.device, generators)
 
@@ -54,22 +58,20 @@ class Update:
         return self.recorded()
 
     def close(self) -> None:
-        """Give every parameter a tensor of its own again."""
+        """Give every parameter a tensor of its own again, and every network its own code."""
         for flat in self.flats:
             flat.release()
+        for network in self.compiled:
+            network._compiled_call_impl = None
 
     def named(self) -> dict[str, Tensor]:
         """Return the tensors that steps change, by name, as they are and not copied."""
         named = {f"weights.{i}": flat.vector.detach() for i, flat in enumerate(self.flats)}
         named |= {f"average.{i}": value for i, value in enumerate(self.average.average)}
         named |= {f"direction.{i}": value for i, value in enumerate(self.muon.directions)}
-        for i, vector in enumerate(self._adam_vectors()):
-            moments = self.optimiser.state[vector]
-            if not moments:
-                moments["step"] = torch.zeros((), device=vector.device)
-                moments["exp_avg"] = torch.zeros_like(vector)
-                moments["exp_avg_sq"] = torch.zeros_like(vector)
-            named |= {f"{name}.{i}": value for name, value in moments.items()}
+        named |= {f"mean.{i}": value for i, value in enumerate(self.adam.means)}
+        named |= {f"square.{i}": value for i, value in enumerate(self.adam.squares)}
+        named |= {f"count.{i}": value for i, value in enumerate(self.adam.counts)}
         return named | {"skipped": self.skipped, "skipped_in_a_row": self.in_a_row}
 
     def _step(self) -> Losses:
@@ -81,40 +83,44 @@ class Update:
             total.backward()  # type: ignore[no-untyped-call]
         for flat in self.flats:
             flat.gather_gradients()
-        norm = nn.utils.clip_grad_norm_(self.vectors, self.plan.clip_norm)
-        finite = torch.isfinite(norm + total.detach())
-        torch.mul(self.rate, self.plan.learning_rate, out=self.lr)
-        self.optimiser.found_inf = (~finite).float()  # type: ignore[attr-defined]  # then it skips
-        self.optimiser.step()
-        decay = self.lr * self.plan.weight_decay
+        finite = self._clip(total.detach())
+        rate = self.rate * self.plan.learning_rate
+        self.adam.step(rate, finite)
+        decay = rate * self.plan.weight_decay
         self.muon.step(self.rate * self.plan.orthogonal_rate, decay, finite)
         self.average.update(self.pull * finite)
         self.skipped.add_(~finite)
         self.in_a_row.add_(1).mul_(~finite)
         return {name: value.detach() for name, value in losses.items()}
 
-    def _adam_vectors(self) -> list[nn.Parameter]:
-        return [flat.vector for flat in self.flats if not flat.kind.side]
+    def _clip(self, total: Tensor) -> Tensor:
+        """Shorten the gradient if it is too long, and return whether it and the loss are finite."""
+        norms = [torch.linalg.vector_norm(flat.gradient) for flat in self.flats]
+        norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+        factor = (self.plan.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+        for flat in self.flats:
+            flat.gradient.mul_(factor)
+        return torch.isfinite(norm + total)
 
-    def _optimisers(self) -> tuple[torch.optim.AdamW, Muon]:
+    def _optimisers(self) -> tuple[AdamW, Muon]:
         """Return the optimiser of square matrices kept apart, and before it that of all else."""
-        decay = self.plan.weight_decay
-        groups = [
-            {"params": [flat.vector], "weight_decay": decay if flat.kind.is_matrix else 0.0}
-            for flat in self.flats
-            if not flat.kind.side
-        ]
-        adam = torch.optim.AdamW(
-            groups or [{"params": []}],
-            lr=self.lr,
-            betas=(0.9, 0.99),
-            fused=True,
-            capturable=self.device.type == "cuda",
+        square = [flat for flat in self.flats if flat.kind.side]
+        other = [flat for flat in self.flats if not flat.kind.side]
+        stacks = [(-1, flat.kind.side, flat.kind.side) for flat in square]
+        adam = AdamW(
+            [flat.vector.detach() for flat in other],
+            [flat.gradient for flat in other],
+            [self.plan.weight_decay if flat.kind.is_matrix else 0.0 for flat in other],
         )
-        stacks = [(flat, (-1, flat.kind.side, flat.kind.side)) for flat in self.flats]
-        stacks = [(flat, shape) for flat, shape in stacks if flat.kind.side]
-        matrices = [flat.vector.detach().view(shape) for flat, shape in stacks]
-        return adam, Muon(matrices, [flat.gradient.view(shape) for flat, shape in stacks])
+        muon = Muon(
+            [flat.vector.detach().view(s) for flat, s in zip(square, stacks, strict=True)],
+            [flat.gradient.view(s) for flat, s in zip(square, stacks, strict=True)],
+        )
+        return adam, muon
+
+
+def _is_network(module: nn.Module) -> bool:
+    return bool(getattr(module, "tensors_only", False))
 
 
 @contextmanager

@@ -5,9 +5,10 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Distribution, Independent
 
 from postmatch.distributions.autoregressive import AutoregressiveMixture
+from postmatch.distributions.gaussian import Gaussian
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.precision import full_precision
 from postmatch.partial import PartialEncoder
@@ -44,8 +45,7 @@ class GaussianVAE(VAE):
         if self.prior_net is not None:
             return AutoregressiveMixture(self.prior_net)
         zero = self.log_scale.new_zeros(self.latent_size)
-        normal = Normal(zero, torch.ones_like(zero), validate_args=False)
-        return Independent(normal, 1, validate_args=False)
+        return Independent(Gaussian(zero, torch.ones_like(zero)), 1, validate_args=False)
 
     def encode(self, x: Tensor, available: Tensor | None = None) -> Distribution:
         """Return q(z | x) given what is available."""
@@ -56,4 +56,4 @@ class GaussianVAE(VAE):
 
     def decode(self, z: Tensor) -> Distribution:
         """Return independent Gaussians of one standard deviation."""
-        return Normal(full_precision(self.decoder(z)), self.log_scale.exp(), validate_args=False)
+        return Gaussian(full_precision(self.decoder(z)), self.log_scale.exp())
