@@ -20,6 +20,7 @@ from postmatch.distributions.autoregressive import (
     split_mixture,
 )
 from postmatch.distributions.noise import choose_component, standard_normal
+from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.mlp import ResidualMLP
 from postmatch.partial import AutoregressiveHead, FullGaussianHead, MaskedEncoder
@@ -54,7 +55,7 @@ def build(shape: Shape) -> MatchedVAE:
     def body(inputs: int) -> ResidualMLP:
         return ResidualMLP(inputs, WIDTH, shape.blocks, normalised=shape.normalised)
 
-    decoder = nn.Sequential(body(shape.latent), nn.Linear(WIDTH, shape.features))
+    decoder = nn.Sequential(body(shape.latent), Linear(WIDTH, shape.features))
     encoder = MaskedEncoder(body(2 * shape.features), FullGaussianHead(WIDTH, shape.latent))
     net = mixture_net(shape.latent, COMPONENTS, WIDTH, MIXTURE_BLOCKS, WIDTH)
     partial = MaskedEncoder(body(2 * shape.features), AutoregressiveHead(net))

@@ -88,6 +88,21 @@ def test_impute_is_the_conditional_mean_within_a_fifth_of_the_monte_carlo_error(
     assert errors.mean(0).abs().max() < 4.5 * errors.std() / math.sqrt(20)
 
 
+def test_32_spread_samples_impute_better_than_512_independent_ones() -> None:
+    vae = linear_gaussian()
+    x, observed = draw_rows(vae, 50)
+    answer = exact_model(vae).given(x, observed)
+    mean, _ = exact_conditional(vae, x, observed)
+    spread = torch.stack([answer.impute(32, seed=seed) for seed in range(40)]).double()
+    independent = torch.stack([answer.draws(512).mean(0) for _ in range(40)]).double()
+    errors = [(means - mean)[:, ~observed] for means in (spread, independent)]
+    squares = [error.square().mean(1) for error in errors]  # (repeats,)
+    gain = squares[1] - squares[0]
+    assert gain.mean() > 5.0 * gain.std() / math.sqrt(40)
+    bias = errors[0].mean(0) / (errors[0].std(0) / math.sqrt(40))
+    assert bias.abs().max() < 4.5  # of 150 estimates
+
+
 def test_quantiles_are_those_of_the_conditional() -> None:
     vae = linear_gaussian()
     x, observed = draw_rows(vae, 40)

@@ -92,6 +92,16 @@ def test_independent_noise_selects_a_member_for_each_row() -> None:
     assert 0.3 < float(z[..., 0].mean()) < 0.7
 
 
+def test_draws_too_few_to_meet_every_member_come_from_those_they_meet() -> None:
+    model, (x, observed) = _ensemble(), _rows()
+    size = noise_size(model.given(x, observed).latent)
+    assert size is not None
+    noise = quasi_uniform(1, size, 0, torch.device("cpu"))
+    z = from_noise(model.given(x, observed).latent, noise)
+    member = _members(model)[int(z[0, 0, 0])]
+    assert_close(z[..., 1:], from_noise(member.given(x, observed).latent, noise[..., 1:]))
+
+
 def test_each_row_is_decoded_by_the_member_that_its_latent_names() -> None:
     model = _ensemble()
     z = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(0))

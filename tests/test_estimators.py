@@ -216,7 +216,8 @@ def test_indicators_of_frames_are_booleans_of_their_own_rows(make: Any) -> None:
 def test_empty_columns_are_dropped_or_kept_as_zero() -> None:
     _, x = correlated(40)
     x[:, 1] = np.nan
-    imputer = quick(add_indicator=True).fit(x)
+    with pytest.warns(UserWarning, match=r"^dropped, since they have no value in fit: 'x1'$"):
+        imputer = quick(add_indicator=True).fit(x)
     assert list(imputer.get_feature_names_out())[:5] == [
         "x0",
         "x2",
@@ -242,12 +243,31 @@ def test_empty_columns_of_frames_are_dropped_or_kept(make: Any) -> None:
     else:
         frame = frame.append_column("empty", pa.array(empty, pa.float64()))
     names = list(mixed())
-    dropped = quick().fit(frame)
+    with pytest.warns(UserWarning, match="dropped.*: 'empty'"):
+        dropped = quick().fit(frame)
     assert list(dropped.get_feature_names_out()) == names
     assert list(_names(dropped.transform(frame))) == names
     kept = quick(keep_empty_features=True).fit_transform(frame)
     assert list(_names(kept)) == [*names, "empty"]
     assert_array_equal(np.asarray(kept["empty"]), 0.0)
+
+
+def test_columns_that_are_not_filled_are_told_in_one_warning() -> None:
+    frame = pl.DataFrame(mixed()).with_columns(
+        id=pl.Series(range(60)), note=pl.Series([f"text {i}" for i in range(60)])
+    )
+    told = "column 'id' looks like an identifier: .*; column 'note' looks like free text"
+    with pytest.warns(UserWarning, match=told) as caught:
+        quick().fit(frame)
+    assert len(caught) == 1
+
+
+def test_what_is_no_table_and_one_name_for_many_are_refused_in_words() -> None:
+    with pytest.raises(TypeError, match="a lazy one collected first"):
+        quick().fit(in_polars().lazy())
+    for group in ("categorical", "ordered"):
+        with pytest.raises(TypeError, match=f"{group} must be a collection of names, got the text"):
+            quick(**{group: "town"}).fit(in_polars())
 
 
 def _names(frame: Any) -> Any:

@@ -16,11 +16,12 @@ import postmatch
 
 SOURCE = Path(postmatch.__file__).parent
 LAYERS = (
-    {"masks", "objectives", "nets", "distributions", "metrics", "randomness", "threads", "folders"},
+    {"masks", "objectives", "nets", "distributions", "metrics"}
+    | {"randomness", "threads", "streams", "folders"},
     {"vaes", "partial"},
     {"conditioning", "clustering", "acquisition"},
     {"training", "tables", "pooling", "export"},
-    {"tabular", "fitting", "models", "answers"},
+    {"tabular", "fitting", "models", "answers", "rows", "resuming"},
     {"saving"},
     {"attaching", "estimators", "data", "testing"},
     {"recipes"},

@@ -214,17 +214,40 @@ def test_a_summary_has_one_row_per_hole_and_agrees_with_impute() -> None:
     rows, columns = np.nonzero(frame.isna().to_numpy())
     assert_array_equal(summary["row"], rows + 100)
     assert_array_equal(summary["column"], frame.columns[columns])
-    filled = people_model().impute(frame, num_samples=256).reset_index(drop=True)
+    filled = people_model().impute(frame).reset_index(drop=True)
+    ends = people_model().impute_quantiles(frame, [0.05, 0.95])
+    low, high = (ends[level].reset_index(drop=True) for level in (0.05, 0.95))
     for _, cell in summary.iterrows():
-        value = filled.loc[cell["row"] - 100, cell["column"]]
+        place = cell["row"] - 100, cell["column"]
         if cell["column"] in ("town", "shirt", "owner"):
-            assert cell["mean"] == str(value)
+            assert cell["mean"] == str(filled.loc[place])
             assert 0.0 < cell["probability"] <= 1.0
         else:
-            unit = 0.5 if cell["column"] == "rooms" else 1e-4 * abs(value)
-            assert abs(float(cell["mean"]) - value) <= unit
-            assert float(cell["q05"]) < float(cell["q95"])
+            mean = float(cell["mean"])
+            mean = round(mean) if cell["column"] == "rooms" else mean
+            assert mean == pytest.approx(filled.loc[place], rel=1e-6)
+            assert float(cell["q05"]) == pytest.approx(low.loc[place], rel=1e-6)
+            assert float(cell["q95"]) == pytest.approx(high.loc[place], rel=1e-6)
             assert np.isnan(cell["probability"])
+
+
+def test_what_is_hidden_but_no_hole_is_not_in_a_summary() -> None:
+    frame = people(holes=0.0).iloc[:3].assign(weight=[70.0, 1e80, np.nan], town=["Oslo"] * 3)
+    with pytest.warns(UserWarning, match="kept as they are"):
+        summary = people_model().summarise(frame)
+    assert (summary["row"].to_pylist(), summary["column"].to_pylist()) == ([2], ["weight"])
+
+
+def test_a_prediction_has_the_intervals_and_the_probabilities_of_a_summary() -> None:
+    frame = people().iloc[:40].assign(weight=np.nan, town=None)
+    summary = people_model().summarise(frame).to_pandas()
+    ends = people_model().predict(frame, "weight").quantiles([0.05, 0.95])
+    own = summary[summary["column"] == "weight"]
+    assert_allclose(own[["q05", "q95"]].astype(float).T, ends, rtol=1e-6)
+    chances = people_model().predict(frame, "town").probabilities
+    assert chances is not None
+    own = summary[summary["column"] == "town"]
+    assert_allclose(own["probability"].astype(float), chances.max(1), rtol=1e-5)
 
 
 def test_a_summary_of_numbers_holds_numbers() -> None:
@@ -333,6 +356,16 @@ def test_an_ensemble_answers_what_a_single_model_does(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(load(tmp_path / "model", device="cpu").impute(frame), filled)
 
 
+def test_one_row_is_drawn_from_an_ensemble() -> None:
+    config = dataclasses.replace(TINY, num_members=3)
+    model = fit_table(people(40), config=config, max_steps=1, device="cpu")
+    frame = people(40)
+    row = int(np.flatnonzero(frame.isna().any(axis=1))[3])
+    alone, whole = model.sample(frame[row : row + 1], 2, offset=row), model.sample(frame, 2)
+    for draw in range(2):
+        assert_alike(alone[draw], whole[draw][row : row + 1])
+
+
 def test_a_frame_without_rows_has_answers_without_rows() -> None:
     model, nothing = people_model(), people().iloc[:0]
     assert len(model.impute(nothing)) == len(model.sample(nothing, 2)[1]) == 0
@@ -354,6 +387,8 @@ def test_wrong_questions_are_refused_with_the_reason() -> None:
         model.predict(frame, "wieght")
     with pytest.raises(ValueError, match="no column is named 'height'"):
         model.score(frame, given=["height"])
+    with pytest.raises(TypeError, match="given must be a collection of names, got the text 'town'"):
+        model.score(frame, given="town")
     with pytest.raises(ValueError, match="town must be one of Aix, Bonn, Cork, got 'Rome'"):
         model.draw(1, {"town": "Rome"})
     with pytest.raises(ValueError, match="rows must be at least 1"):

@@ -97,14 +97,29 @@ def test_a_distribution_without_from_noise_says_so() -> None:
         from_noise(Gamma(1.0, 1.0), torch.rand(3))
 
 
-@pytest.mark.parametrize("num_samples", [1, 7, 64, 100])
+@pytest.mark.parametrize("num_samples", [1, 2, 64, 256])
 def test_every_interval_holds_one_point_along_every_axis(num_samples: int) -> None:
-    points = quasi_uniform(num_samples, 40, 0, CPU)
-    assert points.shape == (num_samples, 1, 40)
+    points = quasi_uniform(num_samples, 100, 0, CPU)
+    assert points.shape == (num_samples, 1, 100)
     assert points.min() >= 0.0
     assert points.max() < 1.0
     place = (points[:, 0] * num_samples).floor().sort(0).values
     assert torch.equal(place, torch.arange(float(num_samples))[:, None].expand_as(place))
+
+
+@pytest.mark.parametrize(("num_samples", "intervals"), [(7, 8), (50, 64), (100, 128)])
+def test_of_any_number_of_points_no_two_share_an_interval(num_samples: int, intervals: int) -> None:
+    place = (quasi_uniform(num_samples, 100, 0, CPU)[:, 0] * intervals).floor().sort(0).values
+    assert (place.diff(dim=0) >= 1.0).all()
+
+
+def test_of_two_axes_every_box_holds_one_point_and_the_two_halves_are_as_even() -> None:
+    points = quasi_uniform(64, 2, 3, CPU)[:, 0]
+    for some in (points, points[:32], points[32:]):
+        for across in (1, 2, 4, 8, 16, 32):
+            sides = torch.tensor([float(across), len(some) / across])
+            x, y = (some * sides).floor().long().T
+            assert len(torch.unique(x * 64 + y)) == len(some)
 
 
 def test_asking_for_more_axes_changes_none_of_the_first() -> None:
@@ -121,10 +136,11 @@ def test_the_seed_decides_the_noise_and_torchs_state_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("num_samples", [64, 256])
-def test_no_two_axes_are_correlated_beyond_chance(num_samples: int) -> None:
+def test_axes_of_different_nets_are_correlated_by_chance_alone(num_samples: int) -> None:
     points = quasi_uniform(num_samples, 200, 0, CPU)[:, 0]
-    correlation = (torch.corrcoef(points.T) - torch.eye(200)).abs()
-    assert correlation.max() < 5.0 / math.sqrt(num_samples)  # 19,900 pairs
+    net = torch.arange(200) // 40
+    correlation = torch.corrcoef(points.T)[net[:, None] != net].abs()
+    assert correlation.max() < 5.0 / math.sqrt(num_samples)  # 16,000 pairs
     assert correlation.square().mean().sqrt() < 1.1 / math.sqrt(num_samples)
 
 
@@ -138,13 +154,38 @@ def test_the_mean_of_spread_noise_is_far_better_than_that_of_plain_noise() -> No
     assert means.mean().abs() < 4.0 * means.std() / math.sqrt(means.numel())
 
 
-def test_points_are_uniform_over_seeds() -> None:
-    points = torch.cat([quasi_uniform(8, 5, seed, CPU) for seed in range(400)])[:, 0]  # (3200, 5)
-    # Within its interval a point is uniform, and every interval is as likely to come first.
-    inside = (points * 8) % 1.0
-    assert ((inside.mean(0) - 0.5).abs() < 4.0 * math.sqrt(1 / 12 / 3200)).all()
-    first = torch.stack([quasi_uniform(8, 5, seed, CPU)[0, 0] for seed in range(400)])
-    assert ((first.mean(0) - 0.5).abs() < 4.0 * math.sqrt(1 / 12 / 400)).all()
+@pytest.mark.parametrize("num_samples", [1, 5, 32])
+def test_every_point_is_uniform_over_seeds_whatever_their_number(num_samples: int) -> None:
+    seeds = torch.cat([quasi_uniform(num_samples, 45, s, CPU) for s in range(800)], 1).double()
+    for point in {0, num_samples // 2, num_samples - 1}:
+        drawn = seeds[point].sort(0).values  # (seeds, axes)
+        steps = torch.arange(801, dtype=torch.float64)[:, None] / 800
+        distance = torch.maximum((steps[1:] - drawn).amax(0), (drawn - steps[:-1]).amax(0))
+        assert distance.max() < 2.4 / math.sqrt(800)  # Kolmogorov's: 1 in 50,000 for each axis
+
+
+@pytest.mark.parametrize(("num_samples", "share"), [(5, 0.8), (32, 0.3), (100, 0.2)])
+def test_an_average_over_spread_noise_has_no_bias_and_a_share_of_the_variance(
+    num_samples: int, share: float
+) -> None:
+    weight = 0.8 / torch.arange(1.0, 7.0)
+    normal = [standard_normal(quasi_uniform(num_samples, 6, s, CPU))[:, 0] for s in range(600)]
+    means = torch.stack([(z @ weight).exp().mean() for z in normal]).double()  # of log-normals
+    square = float(weight.square().sum())
+    truth, variance = math.exp(0.5 * square), math.exp(square) * math.expm1(square)
+    assert abs(means.mean() - truth) < 4.0 * means.std() / math.sqrt(600)
+    assert means.var() < share * variance / num_samples
+
+
+def test_spread_noise_is_even_within_each_member_of_a_few() -> None:
+    # The first axis chooses one of four, of which each has its own function of the next.
+    slope = torch.tensor([1.0, -2.0, 3.0, -1.0])
+    means = []
+    for seed in range(200):
+        member, value = quasi_uniform(32, 2, seed, CPU)[:, 0].T
+        means.append((slope[(4 * member).long()] * (value - 0.5)).mean())
+    independent = slope.square().mean() / 12.0 / 32
+    assert torch.stack(means).square().mean() < 0.1 * independent
 
 
 def shares(logits: Tensor, uniform: Tensor) -> Tensor:

@@ -78,6 +78,26 @@ def test_what_was_cut_off_is_not_overwritten_by_accident(tmp_path: Path) -> None
     assert any(folder.glob("member-*/step-*"))
 
 
+def test_what_was_begun_is_not_resumed_with_other_options(tmp_path: Path) -> None:
+    folder = tmp_path / "unfinished"
+    options = {"config": TWO, "device": "cpu", "checkpoints": folder}
+
+    def cut_off(_: Progress) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fit_table(people(60), max_steps=9, ignore=["rooms"], show=cut_off, **options)
+    for other, words in (
+        ({"max_steps": 8, "ignore": ["rooms"]}, "max_steps: .* began with 9 and not with 8"),
+        ({"max_steps": 9}, r"ignore: .* began with \[\"rooms\"\] and not with none; repeat"),
+        ({"max_steps": 9, "ignore": ["rooms"], "seed": 1}, "seed: .* with 0 and not with 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            fit_table(people(60), resume=True, **other, **options)
+    again = fit_table(people(60), max_steps=9, ignore=("rooms",), resume=True, **options)
+    assert again.facts["steps"] == 2 * 9
+
+
 def test_resume_needs_a_folder() -> None:
     with pytest.raises(ValueError, match="resume needs checkpoints"):
         fit(None, resume=True)

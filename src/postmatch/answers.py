@@ -1,4 +1,4 @@
-"""What a table's model answers with: the prediction of a column, the summary of hidden cells."""
+"""What a table's model answers with: the prediction of a column, the summary of holes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,9 @@ class Prediction:
         return found
 
 
-def prediction_of(column: Column, best: Tensor, draws: Tensor, chances: Tensor) -> Prediction:
+def prediction_of(
+    column: Column, best: Tensor, draws: Tensor | None = None, chances: Tensor | None = None
+) -> Prediction:
     """Return a prediction in the user's units.
 
     Args:
@@ -58,10 +60,11 @@ def prediction_of(column: Column, best: Tensor, draws: Tensor, chances: Tensor) 
         chances: Of levels, ``(rows, levels)``.
     """
     point = best.double().numpy()
-    if not column.is_number:
+    if chances is not None:
         return Prediction(
             column, column.decode(point), column.levels, probabilities=chances.double().numpy()
         )
+    assert draws is not None
     return Prediction(
         column,
         column.decode(point),
@@ -72,23 +75,23 @@ def prediction_of(column: Column, best: Tensor, draws: Tensor, chances: Tensor) 
 
 def summary_of(
     table: Table,
-    hidden: Tensor,
+    holes: Tensor,
     point: Tensor,
     probability: Tensor,
     quantiles: Mapping[float, Tensor],
     offset: int = 0,
 ) -> pa.Table:
-    """Return one row per hidden cell; see ``TableModel.summarise``.
+    """Return one row per hole; see ``TableModel.summarise``.
 
     Args:
         table: What the columns of x are.
-        hidden: ``(rows, columns)``, as are all that follow.
+        holes: ``(rows, columns)``, as are all that follow.
         point: The best single values.
         probability: Their probabilities, of columns with levels.
         quantiles: Level to x.
         offset: The number of the first row.
     """
-    row, place = (index.numpy() for index in hidden.nonzero(as_tuple=True))
+    row, place = (index.numpy() for index in holes.nonzero(as_tuple=True))
     text = not all(column.kind in ("numeric", "integer") for column in table.modelled)
     cells = {name: np.empty(len(row), dtype=object) for name in ("mean", *map(_name, quantiles))}
     sure = np.empty(len(row), dtype=object)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from postmatch.branches import Branch
 from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
 from postmatch.distributions.stratified import StratifiedMixture
 from postmatch.objectives import draws_to_match
 from postmatch.partial import PartialEncoder
 from postmatch.randomness import seeded
+from postmatch.streams import Branch
 from postmatch.vaes.base import VAE, log_likelihood
 
 
@@ -142,12 +142,15 @@ class Conditional:
         """
         if not all(0.0 <= level <= 1.0 for level in levels):
             raise ValueError(f"levels must lie in [0, 1], got {list(levels)}")
-        decoded, uniform = self._decode_shared(num_samples, seed)
-        if uniform is None:
+        decoded = self.marginals(num_samples, seed)
+        first, more = noise_size(self.latent), noise_size(decoded)
+        if first is None or more is None:
             with seeded(seed + 1):  # not the noise that z has got
                 x = decoded.sample()
         else:
-            x = from_noise(decoded, uniform)
+            # Asking for more axes of the same noise changes none of the first ones, which z has.
+            uniform = quasi_uniform(num_samples, first + more, seed, self.x.device)
+            x = from_noise(decoded, uniform[..., first:])
         at = torch.tensor(list(levels), device=x.device, dtype=x.dtype)
         return torch.where(self.observed, self.x, torch.quantile(x, at, dim=0))
 
@@ -155,9 +158,17 @@ class Conditional:
     def marginals(self, num_samples: int = 32, seed: int = 0) -> Distribution:
         """Return the decoder's distributions at shared draws of z, ``(samples, batch, ...)``.
 
-        Their average over samples is each feature's own conditional distribution.
+        Their average over samples is each feature's own conditional distribution. A latent without
+        ``from_noise`` draws independent noise from torch's global state, seeded for that moment;
+        with one, nothing global is touched and threads may ask at once.
         """
-        return self._decode_shared(num_samples, seed)[0]
+        size = noise_size(self.latent)
+        if size is None:
+            with seeded(seed):
+                z = self.latent.sample(torch.Size([num_samples]))
+        else:
+            z = from_noise(self.latent, quasi_uniform(num_samples, size, seed, self.x.device))
+        return self.vae.decode(z)
 
     @torch.no_grad()
     def log_prob(
@@ -222,25 +233,6 @@ class Conditional:
             return self.vae.encode(torch.where(self.observed, self.x, x))
         known = self.observed | available
         return self.vae.encode(torch.where(self.observed, self.x, x), known)
-
-    def _decode_shared(self, num_samples: int, seed: int) -> tuple[Distribution, Tensor | None]:
-        """Decode draws of z whose noise all rows share; return noise for the features as well.
-
-        A distribution without ``from_noise`` draws independent noise from torch's global state,
-        seeded for that moment; with one, nothing global is touched and threads may ask at once.
-        """
-        size = noise_size(self.latent)
-        if size is None:
-            with seeded(seed):
-                z = self.latent.sample(torch.Size([num_samples]))
-            return self.vae.decode(z), None
-        # Asking for more axes of the same noise changes none of the first ones.
-        uniform = quasi_uniform(num_samples, size, seed, self.x.device)
-        decoded = self.vae.decode(from_noise(self.latent, uniform))
-        more = noise_size(decoded)
-        if more is None:
-            return decoded, None
-        return decoded, quasi_uniform(num_samples, size + more, seed, self.x.device)[..., size:]
 
 
 def _from_fresh(distribution: Distribution, noise: Callable[[int], Tensor]) -> Tensor:

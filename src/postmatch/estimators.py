@@ -1,5 +1,6 @@
 """scikit-learn estimators, which translate and delegate."""
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self, final
 
@@ -12,7 +13,9 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from postmatch.models import TableModel, fit_table
 from postmatch.tables.cells import is_missing, level_text
+from postmatch.tables.detection import NO_VALUE
 from postmatch.tables.frames import Frame, frame_of
+from postmatch.tables.overrides import several
 from postmatch.training.progress import progress_bar
 
 __all__ = ["PosteriorMatchingImputer"]
@@ -29,7 +32,7 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
 
     DataFrames (pandas, polars, pyarrow) may mix numbers, text, categories, booleans and dates, and
     come back as they are, holes filled; columns that look like identifiers or free text are passed
-    through. Arrays of numbers come back as float64.
+    through, with a warning. Arrays of numbers come back as float64.
 
     Args:
         categorical: Columns of levels without order, by name or in arrays by position.
@@ -41,7 +44,7 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
         quick: Train for seconds rather than minutes.
         add_indicator: Append, for each column that had holes in ``fit``, whether a cell was one.
         keep_empty_features: Keep columns without any value in ``fit``, numbers as 0, rather than
-            drop them.
+            drop them with a warning.
         random_state: The same one gives the same model and the same draws.
         device: Where to compute; ``auto`` is a GPU if there is one.
         verbose: Above 0, show the progress of ``fit`` on stderr.
@@ -90,11 +93,13 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
         self.indicator_features_ = np.flatnonzero(some) if self.add_indicator else np.arange(0)
         self.seed_ = _seed(self.random_state)
         names = frame_of(X).names
-        order = self.ordered or ()
+        order = several("ordered", self.ordered or ())
         with progress_bar("Fitting", quiet=not self.verbose) as show:
             self.model_: TableModel = fit_table(
                 X,
-                categorical=[_name(key, names) for key in self.categorical or ()],
+                categorical=[
+                    _name(key, names) for key in several("categorical", self.categorical or ())
+                ],
                 ordered={_name(key, names): order[key] for key in order}
                 if isinstance(order, Mapping)
                 else [_name(key, names) for key in order],
@@ -106,6 +111,7 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
                 device=self.device,
                 show=show if self.verbose else None,
             )
+        self._warn()
         return self
 
     def transform(self, X: Any) -> Any:
@@ -152,6 +158,8 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """Return a DataFrame as it is, anything else as an array of float64, or of objects."""
+        if nw.dependencies.is_polars_lazyframe(X):
+            frame_of(X)  # raises
         if nw.dependencies.is_into_dataframe(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
@@ -162,6 +170,17 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
             dtype=object if _has_text(X) else np.float64,
             ensure_all_finite="allow-nan",
         )
+
+    def _warn(self) -> None:
+        """Say which columns are dropped, and what else ``transform`` will not do."""
+        names = self.model_.table.names
+        dropped = [] if self.keep_empty_features else [names[i] for i in self.empty_features_]
+        notes = [note for note in self.model_.table.notes if NO_VALUE not in note]
+        if dropped:
+            listed = ", ".join(map(repr, dropped))
+            notes.insert(0, f"dropped, since they have no value in fit: {listed}")
+        if notes:
+            warnings.warn("; ".join(notes), UserWarning, stacklevel=3)
 
     def _tokens(self) -> tuple[str, ...]:
         return () if is_missing(self.missing_values) else (level_text(self.missing_values),)

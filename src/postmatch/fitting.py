@@ -15,6 +15,7 @@ from postmatch.conditioning import MatchedVAE
 from postmatch.folders import digest
 from postmatch.masks import Mixture, Pattern, UniformCount
 from postmatch.tabular import FitOptions, members_of
+from postmatch.training import parallel
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Plan, Progress, Report
@@ -52,6 +53,7 @@ def fit_matched(
         show: Told of the progress now and then.
     """
     members = members_of(model)
+    workers = workers if parallel.num_processes() == 1 else 1  # or messages might cross
     rounds = math.ceil(len(members) / workers)
     each = replace(plan, max_seconds=plan.max_seconds / rounds)
     rows = _Rows(x, available, options, seed)
@@ -90,7 +92,8 @@ class _Rows:
 
     def generator(self) -> torch.Generator:
         """Return a fresh source of this member's batches, masks and noise."""
-        return torch.Generator(self.x.device).manual_seed(self.seed + 1 + self.member)
+        own = self.seed + 1 + self.member + 1_000 * parallel.rank()
+        return torch.Generator(self.x.device).manual_seed(own)
 
     def fingerprint(self) -> str:
         """Return what tells this training from one on other rows."""
@@ -153,7 +156,8 @@ def _fit_member(
     kept = rows.available & ~held_out
     weight = options.pattern_weight
     masks = Mixture((UniformCount(), Pattern(kept)), (1.0 - weight, weight))
-    batch_size, kl_weight = min(options.batch_size, len(x)), monotonic(options.beta_warmup)
+    batch_size = math.ceil(min(options.batch_size, len(x)) / parallel.num_processes())
+    kl_weight = monotonic(options.beta_warmup)
 
     def loss(fraction: Tensor) -> dict[str, Tensor]:
         drawn = torch.randint(len(x), (batch_size,), generator=generator, device=x.device)

@@ -1,9 +1,8 @@
 """A table with its model: frames in, frames out."""
 
-import copy
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -16,20 +15,19 @@ from torch import Tensor
 from postmatch import __version__
 from postmatch.answers import Prediction, prediction_of, summary_of
 from postmatch.conditioning import Conditional, MatchedVAE
-from postmatch.distributions.mixed import MixedColumns
 from postmatch.fitting import fit_matched
-from postmatch.randomness import RowNoise, noise_blocks, seeded
+from postmatch.randomness import seeded
+from postmatch.resuming import check_folder, keep_options
+from postmatch.rows import INTERVAL_SAMPLES, POINT_SAMPLES, RowAnswers
 from postmatch.tables import Column, Table
-from postmatch.tables.overrides import unknown_name
+from postmatch.tables.overrides import several, unknown_name
 from postmatch.tables.table import Ordered
 from postmatch.tabular import TableModelConfig, plan_for, table_model
-from postmatch.threads import for_each, one_thread
+from postmatch.threads import one_thread
 from postmatch.training.plan import Plan, Progress, Report
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-
-_MOST_NUMBERS = 1 << 21  # in one layer of one block of an answer: below, Python takes the time
 
 
 def fit_table(
@@ -62,32 +60,32 @@ def fit_table(
         config: Sizes of the model, by default chosen from the table's.
         max_steps: Train for so many steps at most, in place of the default.
         max_seconds: Train no longer than this.
-        quick: Train for seconds rather than minutes.
-        seed: The same seed gives the same model, on the same machine.
+        quick: Train for seconds rather than minutes, 20 of them at most.
+        seed: The same seed gives the same model, on the same machine, unless time ran out.
         device: Where to train and answer; ``auto`` is a GPU if there is one.
         checkpoints: A folder to save the training's state to every minute. It is yours to remove,
             once the model is saved.
         resume: Go on from what that folder holds; otherwise it must hold nothing.
         show: Told of the progress now and then.
     """
-    folder = _checkpoint_folder(checkpoints, resume=resume)
-    table = Table.fit(
-        data,
-        categorical=categorical,
-        ordered=ordered,
-        numeric=numeric,
-        ignore=ignore,
-        missing=missing,
-    )
-    if not table.modelled:
-        raise ValueError(f"the table has no column to model: {'; '.join(table.notes)}")
-    x, observed = table.encode(data)
-    if not observed.any():
-        raise ValueError("the table has no observed cell to learn from")
-    x, observed = x.to(device_of(device)), observed.to(device_of(device))
+    folder = None if checkpoints is None else Path(checkpoints)
+    check_folder(folder, resume=resume)
+    columns: dict[str, Any] = {
+        "categorical": categorical,
+        "ordered": ordered,
+        "numeric": numeric,
+        "ignore": ignore,
+        "missing": missing,
+    }
+    table = Table.fit(data, **columns)
+    x, observed = (part.to(device_of(device)) for part in _learnable(table, data))
+    limits: dict[str, Any] = {"max_steps": max_steps, "max_seconds": max_seconds}
     chosen, plan, options = plan_for(table.specs, len(x), quick=quick)
+    plan = _limited(plan, **limits)
+    if folder is not None:
+        asked = {**columns, **limits, "quick": quick, "config": config, "seed": seed}
+        keep_options(folder, asked, resume=resume)
     config = chosen if config is None else config
-    plan = _limited(plan, max_steps, max_seconds)
     workers = torch.get_num_threads() if x.device.type == "cpu" else 1
     with seeded(seed), one_thread():
         model = table_model(table.specs, config).to(x.device)
@@ -103,18 +101,18 @@ def fit_table(
             show=show,
         )
     facts = {"rows": len(x), "columns": len(table.columns), "seed": seed, **_facts(report)}
-    return TableModel(table, model, config, {**facts, "notes": list(table.notes)})
+    facts |= {"members": config.num_members, "notes": list(table.notes)}
+    return TableModel(table, model, config, facts)
 
 
-def _checkpoint_folder(checkpoints: str | Path | None, *, resume: bool) -> Path | None:
-    if checkpoints is None:
-        if resume:
-            raise ValueError("resume needs checkpoints, the folder to go on from")
-        return None
-    folder = Path(checkpoints)
-    if not resume and folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} holds an unfinished training: resume it, or remove the folder")
-    return folder
+def _learnable(table: Table, data: Any) -> tuple[Tensor, Tensor]:
+    """Return x and observed, or raise if there is nothing to learn from."""
+    if not table.modelled:
+        raise ValueError(f"the table has no column to model: {'; '.join(table.notes)}")
+    x, observed = table.encode(data)
+    if not observed.any():
+        raise ValueError("the table has no observed cell to learn from")
+    return x, observed
 
 
 def device_of(name: str | torch.device) -> torch.device:
@@ -150,32 +148,23 @@ class TableModel:
     ) -> None:
         self.table, self.model, self.config = table, model.eval(), config
         self.facts = dict(facts)
+        self.rows = RowAnswers(self.model, table.specs, config)
 
     @property
     def device(self) -> torch.device:
         """Where the model answers."""
-        return next(self.model.parameters()).device
+        return self.rows.device
 
     def to(self, device: str | torch.device) -> Self:
         """Move the model to a device and return it."""
         self.model.to(device_of(device))
         return self
 
-    @one_thread()
-    @torch.inference_mode()
-    def impute(self, data: Any, *, num_samples: int = 32, seed: int = 0) -> Any:
+    def impute(self, data: Any, *, num_samples: int = POINT_SAMPLES, seed: int = 0) -> Any:
         """Return the same frame with its holes filled: by means, or by the most probable levels."""
         x, observed = self.table.encode(data)
-        filled = x.clone()
+        return self.table.decode(self.rows.points(x, observed, num_samples, seed), data)
 
-        def fill(rows: Tensor) -> None:
-            filled[rows] = self._given(x, observed, rows).impute(num_samples, seed).cpu()
-
-        self._for_each(fill, self._blocks(_with_holes(observed), num_samples))
-        return self.table.decode(filled, data)
-
-    @one_thread()
-    @torch.inference_mode()
     def sample(self, data: Any, num_samples: int, *, seed: int = 0, offset: int = 0) -> list[Any]:
         """Return completed frames, each with a joint draw of all the holes of every row.
 
@@ -192,21 +181,16 @@ class TableModel:
                 f"num_samples must be at least 1 and offset at least 0, got {num_samples}, {offset}"
             )
         x, observed = self.table.encode(data)
-        drawn = x.repeat(num_samples, 1, 1)  # (samples, rows, columns)
-
-        def fill(numbered: tuple[int, Tensor]) -> None:
-            block, rows = numbered
-            answer = self._given(x, observed, rows)
-            for draws in self._blocks(torch.arange(num_samples), len(rows)):
-                seeds = [(seed, block, int(draw)) for draw in draws]
-                noise = RowNoise(seeds, rows + offset, self.device)
-                drawn[draws[:, None], rows] = answer.sample_from(noise).cpu()
-
-        self._for_each(fill, noise_blocks(_with_holes(observed), offset))
+        drawn = self.rows.draws(x, observed, num_samples, seed, offset)
         return [self.table.decode(each, data) for each in drawn]
 
     def quantiles(
-        self, data: Any, levels: Sequence[float], *, num_samples: int = 256, seed: int = 0
+        self,
+        data: Any,
+        levels: Sequence[float],
+        *,
+        num_samples: int = INTERVAL_SAMPLES,
+        seed: int = 0,
     ) -> dict[float, dict[str, Array]]:
         """Return, per level, a quantile of every modelled column's own distribution in each row.
 
@@ -216,61 +200,59 @@ class TableModel:
         """
         x, observed = self.table.encode(data)
         names = [column.name for column in self.table.modelled]
-        found = self._quantiles(x, observed, levels, num_samples, seed)
+        found = self.rows.quantiles(x, observed, levels, num_samples, seed)
         return {
             level: dict(zip(names, self.table.values(at), strict=True))
             for level, at in zip(levels, found, strict=True)
         }
 
     def impute_quantiles(
-        self, data: Any, levels: Sequence[float], *, num_samples: int = 256, seed: int = 0
+        self,
+        data: Any,
+        levels: Sequence[float],
+        *,
+        num_samples: int = INTERVAL_SAMPLES,
+        seed: int = 0,
     ) -> dict[float, Any]:
         """Return, per level, the same frame with its holes filled by that quantile."""
         x, observed = self.table.encode(data)
-        found = self._quantiles(x, observed, levels, num_samples, seed)
+        found = self.rows.quantiles(x, observed, levels, num_samples, seed)
         return {level: self.table.decode(at, data) for level, at in zip(levels, found, strict=True)}
 
-    @one_thread()
-    @torch.inference_mode()
     def summarise(
         self,
         data: Any,
         levels: Sequence[float] = (0.05, 0.95),
         *,
-        num_samples: int = 256,
+        num_samples: int = POINT_SAMPLES,
         seed: int = 0,
         offset: int = 0,
     ) -> pa.Table:
-        """Return a pyarrow table with one row per hidden cell.
+        """Return a pyarrow table with one row per hole.
 
-        Its columns are ``row``, ``column``, ``mean``, ``q05``, ``q95`` and ``probability``. Of
-        levels, ``mean`` is the most probable one and ``probability`` its probability, which is null
-        for numbers; categories have no quantiles. The cells of ``mean`` and of the quantiles are
+        Its columns are ``row``, ``column``, ``mean``, ``q05``, ``q95`` and ``probability``. Rows
+        count from ``offset``. The mean is what ``impute`` fills in, but not rounded. Of levels,
+        ``mean`` is the most probable one and ``probability`` its probability, which is null for
+        numbers; categories have no quantiles. The cells of ``mean`` and of the quantiles are
         numbers if all modelled columns are, otherwise text.
 
         Args:
             data: Rows with holes.
             levels: Of the quantiles.
-            num_samples: Draws per row.
+            num_samples: Draws per row behind a mean, as in ``impute``; behind a quantile they are
+                as many as in ``quantiles`` at least.
             seed: Of the noise that rows share.
             offset: The number of the first row.
         """
         x, observed = self.table.encode(data)
-        quantiles = self._quantiles(x, observed, levels, num_samples, seed)
-        point, probability = x.clone(), torch.zeros_like(x)
-
-        def fill(rows: Tensor) -> None:
-            decoded = self._given(x, observed, rows).marginals(num_samples, seed)
-            best = self.model.vae.point(decoded)
-            point[rows] = best.cpu()
-            probability[rows] = decoded.log_prob(best).exp().mean(0).cpu()
-
-        self._for_each(fill, self._blocks(_with_holes(observed), num_samples))
+        holes = self.table.holes(data)
+        point = self.rows.points(x, observed, num_samples, seed)
+        probability = self.rows.probabilities(x, observed, point, num_samples, seed)
+        most = max(num_samples, INTERVAL_SAMPLES)
+        quantiles = self.rows.quantiles(x, observed, levels, most, seed)
         at = dict(zip(levels, quantiles, strict=True))
-        return summary_of(self.table, ~observed, point, probability, at, offset)
+        return summary_of(self.table, holes, point, probability, at, offset)
 
-    @one_thread()
-    @torch.inference_mode()
     def score(
         self,
         data: Any,
@@ -297,50 +279,46 @@ class TableModel:
         x, observed = self.table.encode(data)
         seen = observed & self._among(given or ())
         scored = observed & ~seen
-        model, device, dtype = self._for_scores(precise=precise)
-        total = torch.zeros(len(x), dtype=torch.float64)
-
-        def fill(rows: Tensor) -> None:
-            here, known = x[rows].to(device, dtype), observed[rows].to(device)
-            answer = model.given(here, seen[rows].to(device))
-            total[rows] = answer.log_prob(here, known, num_samples, seed).cpu().double()
-
-        self._for_each(fill, self._blocks(scored.any(1).nonzero()[:, 0], num_samples))
-        total += (scored * self.table.log_jacobian).sum(1, dtype=torch.float64)
-        scores: Floats = total.numpy()
+        total = self.rows.log_prob(x, seen, scored, num_samples, seed, precise=precise)
+        units = (scored * self.table.log_jacobian).sum(1, dtype=torch.float64)
+        scores: Floats = (total + units).numpy()
         return scores
 
     def unlikely(self, data: Any, most: int = 10, *, seed: int = 0) -> list[tuple[int, float]]:
-        """Return the rows with the lowest scores, worst first, each with its score."""
+        """Return the rows with the lowest scores, from 0, worst first, each with its score."""
         scores = self.score(data, seed=seed)
         return [(int(row), float(scores[row])) for row in np.argsort(scores)[:most]]
 
-    @one_thread()
-    @torch.inference_mode()
     def predict(
-        self, data: Any, target: str, *, num_samples: int = 32, seed: int = 0
+        self, data: Any, target: str, *, num_samples: int = POINT_SAMPLES, seed: int = 0
     ) -> Prediction:
         """Return the distribution of one column in each row, given whatever else is there.
 
         The column's own cells are not looked at; it may be absent.
+
+        Args:
+            data: Rows, holes allowed.
+            target: The name of the column.
+            num_samples: Draws per row behind a mean or a probability; behind a quantile they are
+                as many as in ``quantiles`` at least.
+            seed: Of the noise that rows share.
         """
         index, column = self._modelled(target)
         x, observed = self.table.encode(data, optional=(target,))
         observed[:, index] = False
-        best = torch.empty(len(x))
-        draws = torch.empty(num_samples if column.is_number else 0, len(x))
-        chances = torch.empty(len(x), len(column.levels))
-        order = torch.linspace(0.0, 1.0, num_samples).tolist()  # the levels of sorted draws
-        for rows in self._blocks(torch.arange(len(x)), num_samples):
-            answer = self._given(x, observed, rows)
-            best[rows] = answer.impute(num_samples, seed)[:, index].cpu()
-            if column.is_number:
-                draws[:, rows] = answer.quantiles(order, num_samples, seed)[..., index].cpu()
-            else:
-                decoded = answer.marginals(num_samples, seed)
-                assert isinstance(decoded, MixedColumns)
-                chances[rows] = decoded.probs(index).mean(0).cpu()
-        return prediction_of(column, best, draws, chances)
+        best = self.rows.points(x, observed, num_samples, seed)[:, index]
+        if not column.is_number:
+            chances = self.rows.chances(x, observed, index, num_samples, seed)
+            return prediction_of(column, best, chances=chances)
+        most = max(num_samples, INTERVAL_SAMPLES)
+        order = torch.linspace(0.0, 1.0, most).tolist()  # the levels of sorted draws
+        draws = torch.empty(most, len(x))
+
+        def fill(rows: Tensor, answer: Conditional) -> None:
+            draws[:, rows] = answer.quantiles(order, most, seed)[..., index].cpu()
+
+        self.rows.ask(x, observed, most, fill)
+        return prediction_of(column, best, draws)
 
     def draw(self, rows: int, given: Mapping[str, str] | None = None, *, seed: int = 0) -> Any:
         """Return new rows as a pyarrow table of text, from the joint distribution or given values.
@@ -351,53 +329,9 @@ class TableModel:
             raise ValueError(f"rows must be at least 1, got {rows}")
         return self.sample(self.table.frame_from([given or {}] * rows), 1, seed=seed)[0]
 
-    @one_thread()
-    @torch.inference_mode()
-    def _quantiles(
-        self, x: Tensor, observed: Tensor, levels: Sequence[float], num_samples: int, seed: int
-    ) -> Tensor:
-        """Return x at each level, ``(levels, rows, columns)``."""
-        found = x.repeat(len(levels), 1, 1)
-        category = [i for i, spec in enumerate(self.table.specs) if spec.kind == "category"]
-
-        def fill(rows: Tensor) -> None:
-            answer = self._given(x, observed, rows)
-            found[:, rows] = answer.quantiles(levels, num_samples, seed).cpu()
-            if category:
-                best = answer.impute(num_samples, seed).cpu()
-                found[:, rows[:, None], category] = best[:, category]
-
-        self._for_each(fill, self._blocks(_with_holes(observed), num_samples))
-        return found
-
-    def _for_each(self, function: Callable[[Any], None], blocks: Iterable[Any]) -> None:
-        """Call a function on every block of rows, on a CPU with several at a time."""
-        if self.device.type == "cpu":
-            for_each(function, blocks)
-        else:
-            for block in blocks:
-                function(block)
-
-    def _given(self, x: Tensor, observed: Tensor, rows: Tensor) -> Conditional:
-        return self.model.given(x[rows].to(self.device), observed[rows].to(self.device))
-
-    def _blocks(self, rows: Tensor, num_samples: int) -> list[Tensor]:
-        """Split rows so that the widest layer of a block's answer keeps a moderate size."""
-        each = 3 * self.config.column_components
-        widths = [spec.size if spec.kind == "category" else each for spec in self.table.specs]
-        widest = max(self.config.width, sum(widths))
-        size = max(1, _MOST_NUMBERS // (widest * max(1, num_samples)))
-        return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-    def _for_scores(self, *, precise: bool) -> tuple[MatchedVAE, torch.device, torch.dtype]:
-        if not precise:
-            return self.model, self.device, torch.float32
-        device = torch.device("cpu") if self.device.type == "mps" else self.device
-        return copy.deepcopy(self.model).to(device, torch.float64), device, torch.float64
-
     def _among(self, names: Collection[str]) -> Tensor:
         """Return which columns of x have these names."""
-        wanted = {self._modelled(name)[1].name for name in names}
+        wanted = {self._modelled(name)[1].name for name in several("given", names)}
         return torch.tensor([column.name in wanted for column in self.table.modelled])
 
     def _modelled(self, name: str) -> tuple[int, Column]:
@@ -409,11 +343,7 @@ class TableModel:
         raise ValueError(unknown_name(name, self.table.names))
 
 
-def _with_holes(observed: Tensor) -> Tensor:
-    return (~observed).any(1).nonzero()[:, 0]
-
-
-def _limited(plan: Plan, max_steps: int | None, max_seconds: float | None) -> Plan:
+def _limited(plan: Plan, *, max_steps: int | None, max_seconds: float | None) -> Plan:
     for name, limit in (("max_steps", max_steps), ("max_seconds", max_seconds)):
         if limit is not None and not limit > 0:
             raise ValueError(f"{name} must be positive, got {limit}")

@@ -9,6 +9,7 @@ from torch.distributions import Distribution, Independent, MultivariateNormal, N
 from torch.nn import functional as F
 
 from postmatch.distributions.autoregressive import AutoregressiveMixture
+from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.precision import full_precision
 
@@ -108,7 +109,7 @@ class DiagonalHead(nn.Module):
 
     def __init__(self, in_size: int, latent_size: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(in_size, 2 * latent_size)
+        self.linear = Linear(in_size, 2 * latent_size)
 
     def forward(self, features: Tensor) -> Distribution:
         """Return the Gaussian, batch shape ``(batch,)``."""
@@ -125,7 +126,7 @@ class FullGaussianHead(nn.Module):
     def __init__(self, in_size: int, latent_size: int) -> None:
         super().__init__()
         self.latent_size = latent_size
-        self.linear = nn.Linear(in_size, latent_size + latent_size * (latent_size + 1) // 2)
+        self.linear = Linear(in_size, latent_size + latent_size * (latent_size + 1) // 2)
         row, column = torch.tril_indices(latent_size, latent_size, -1).unbind()
         diagonal = torch.arange(latent_size) * (latent_size + 1)
         place = torch.cat([diagonal, row * latent_size + column])  # in the flattened factor

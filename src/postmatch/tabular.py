@@ -134,7 +134,7 @@ def plan_for(
         validate_every=max(20, (_QUICK_STEPS if quick else steps) // 40),
         patience=8,
         patience_after=0.35,
-        slack=0.1 if few else 0.03,
+        slack=0.1,
         max_seconds=20.0 if quick else 0.0,
     )
     return replace(config, width=256 if wide else 128), plan, FitOptions()

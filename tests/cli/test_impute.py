@@ -87,7 +87,7 @@ def test_draws_differ_in_holes_only_and_the_seed_brings_them_back(
     assert Path("c.1.csv").read_bytes() != Path("a.1.csv").read_bytes()
 
 
-@pytest.mark.parametrize("wish", [("--draws", 2), ("--long",), ()])
+@pytest.mark.parametrize("wish", [("--draws", 2), ()])
 def test_the_size_of_blocks_changes_nothing(
     wish: tuple[object, ...],
     people: Path,
@@ -100,6 +100,21 @@ def test_the_size_of_blocks_changes_nothing(
     call("impute", people, "-m", kept, "-o", "parts.csv", *wish)
     last = "2.csv" if "--draws" in wish else "csv"
     assert Path(f"whole.{last}").read_bytes() == Path(f"parts.{last}").read_bytes()
+
+
+def test_the_size_of_blocks_changes_a_mean_by_no_more_than_single_precision_does(
+    people: Path, kept: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("impute", people, "-m", kept, "-o", "whole.csv", "--long")
+    monkeypatch.setattr(files, "BLOCK_ROWS", 7)
+    call("impute", people, "-m", kept, "-o", "parts.csv", "--long")
+    for whole, part in zip(cells(Path("whole.csv")), cells(Path("parts.csv")), strict=True):
+        assert part[:2] == whole[:2]
+        for one, other in zip(whole[2:], part[2:], strict=True):
+            if one.replace(".", "").isdigit():
+                assert float(other) == pytest.approx(float(one), rel=1e-5, abs=2e-4)
+            else:
+                assert other == one
 
 
 def test_long_has_one_line_per_hole_with_an_interval_around_it(
@@ -120,6 +135,27 @@ def test_long_has_one_line_per_hole_with_an_interval_around_it(
         elif cell["column"] == "town":
             assert cell["mean"] in ("Aix", "Bonn")
             assert 0.5 <= float(cell["probability"]) <= 1.0
+
+
+def test_what_is_filled_in_is_the_mean_that_long_lists(
+    people: Path, kept: Path, call: Call
+) -> None:
+    for name, wish in (("filled.csv", ()), ("long.csv", ("--long",))):
+        assert call("impute", people, "-m", kept, "-o", name, *wish).exit_code == 0
+    filled = read_table("filled.csv").to_pylist()
+    for cell in read_table("long.csv").to_pylist():
+        value = filled[int(cell["row"]) - 1][cell["column"]]
+        if cell["column"] == "age":
+            assert value == f"{float(cell['mean']):.1f}"
+        else:
+            assert value == cell["mean"]
+
+
+def test_long_leaves_out_what_is_hidden_but_no_hole(kept: Path, call: Call) -> None:
+    Path("odd.csv").write_text("id,age,town,size,note\n1,1e50,Oslo,S,a\n2,,Aix,S,a\n")
+    assert call("impute", "odd.csv", "-m", kept, "--long").exit_code == 0
+    told = read_table("odd.long.csv").to_pylist()
+    assert [(cell["row"], cell["column"]) for cell in told] == [("2", "age")]
 
 
 def test_stdin_goes_to_stdout_and_nothing_else_does(people: Path, kept: Path, call: Call) -> None:
@@ -241,6 +277,77 @@ def test_a_table_with_no_hole_comes_back_as_it_was(tmp_path: Path, kept: Path, c
     result = call("impute", "whole.csv", "-m", kept)
     assert Path("whole.filled.csv").read_text() == text
     assert "No cell was missing" in result.stdout
+
+
+def test_what_stays_missing_is_told(call: Call, tmp_path: Path) -> None:
+    lines = [f"{i % 5},,{'?' if i == 3 else f'word {i}'}" for i in range(30)]
+    (tmp_path / "void.csv").write_text("\n".join(["a,b,c", *lines, ""]))
+    first = call("impute", "void.csv", "--steps", 2, "-m", "m", "-o", "out.csv")
+    again = call("impute", "void.csv", "-m", "m", "-o", "out.csv")
+    for result in (first, again):
+        assert "No cell was missing" not in result.stdout
+        assert "31 cells stay missing in 'b', 'c': not modelled." in result.stdout
+        assert "Note: column 'b' has no value at all" in result.stderr
+    for wish in ((), ("--long",)):
+        told = json.loads(call("impute", "void.csv", "-m", "m", *wish, "--json").stdout)
+        assert (told["filled"], told["left_missing"]) == ({}, {"b": 30, "c": 1})
+
+
+def test_two_columns_of_one_name_are_counted_and_judged_apart(tmp_path: Path, call: Call) -> None:
+    lines = [f"{i % 7},{'x' if i % 2 else 'y'}" for i in range(90)]
+    lines[3], lines[4] = "3,", ",x"
+    lines[5] = ",x"
+    (tmp_path / "twice.csv").write_text("\n".join(["a,a", *lines, ""]))
+    for wish in ((), ("--long",)):
+        told = json.loads(
+            call("impute", "twice.csv", "-m", "m", "--steps", 2, "--json", *wish).stdout
+        )
+        assert told["filled"] == {"a": 2, "a (2)": 1}
+        judged = told["model"]["held_out"]["columns"]
+        assert {name: score["measure"] for name, score in judged.items()} == {
+            "a": "rmse",
+            "a (2)": "error_rate",
+        }
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_fit(
+    people: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    for wish in (("-o", "filled.csv"), ("-m", "new.model")):
+        result = call("impute", people, "--steps", 2, *wish)
+        assert result.exit_code == 2
+        flat = " ".join(result.stderr.replace("│", " ").split())
+        assert "cannot be written: permission denied" in flat
+    assert [path.name for path in Path().iterdir()] == ["people.csv"]
+
+
+def test_what_cannot_be_used_is_told_once_in_a_command(people: Path, call: Call) -> None:
+    lines = people.read_text().splitlines()
+    lines[5], lines[6] = "0005,inf,Aix,S,x", "0006,many,Aix,S,x"
+    people.write_text("\n".join([*lines, ""]))
+    for command in ("impute", "report"):
+        result = call(command, people, "--steps", 2, "-m", f"{command}.model")
+        warned = [line for line in result.stderr.splitlines() if line.startswith("warning:")]
+        assert len(warned) == 2
+        assert "'many'" in warned[0]
+        assert "'inf'" in warned[1]
+    told = call("describe", people, "-m", "impute.model").stderr
+    assert told.count("warning:") == 2
+
+
+@pytest.mark.parametrize(("name", "sep"), [("out.csv", ","), ("out.tsv", "\t"), ("-", "\t")])
+def test_the_suffix_of_the_output_decides_its_separator(
+    name: str, sep: str, people: Path, kept: Path, call: Call
+) -> None:
+    table = people.with_suffix(".tsv")
+    table.write_text(people.read_text().replace(",", "\t"))
+    result = call("impute", table, "-m", kept, "-o", name)
+    text = result.stdout if name == "-" else Path(name).read_text()
+    assert text.splitlines()[0] == sep.join(["id", "age", "town", "size", "note"])
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 import html
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from cli.conftest import Call
 from postmatch import load
 from postmatch.cli.evidence import ColumnEvidence, held_out, judge, telling_rows
-from postmatch.cli.svg import ticks
+from postmatch.cli.numbers import percents, ticks
 from postmatch.models import TableModel
 from postmatch.tables import Column, Table, read_table
 
@@ -122,7 +123,14 @@ def test_ranks_of_draws_from_the_truth_are_uniform_also_with_ties() -> None:
         random.integers(0, 3, size=(samples + 1, cells)).astype(float),
     ):
         evidence = ColumnEvidence(
-            Column("a", "numeric"), values[0], values[1:].mean(0), values[1:], 0.0, 1.0
+            Column("a", "numeric"),
+            "a",
+            truth=values[0],
+            best=values[1:].mean(0),
+            sure=np.ones(cells),
+            ends=np.quantile(values[1:], [0.05, 0.95], axis=0),
+            draws=values[1:],
+            simple=0.0,
         )
         counts = np.histogram(evidence.ranks(1), 10, (0, 1))[0]
         # A chi-squared statistic with 9 degrees of freedom: 27.9 is its 99.9 % quantile.
@@ -136,6 +144,53 @@ def test_the_best_guess_beats_the_simple_one_where_columns_agree(people: Path, k
     age = next(c for c in evidence.columns if c.column.name == "age")
     assert age.error < 0.9 * age.simple_error
     assert 0.0 <= evidence.covered <= 1.0
+
+
+def test_the_report_judges_the_same_cells_as_the_fit_and_alike(tmp_path: Path, call: Call) -> None:
+    values = np.random.default_rng(0).normal(size=(400, 6))
+    lines = [",".join(f"{value:.3f}" for value in row) for row in values]
+    (tmp_path / "normal.csv").write_text("\n".join(["a,b,c,d,e,f", *lines, ""]))
+    fitted = json.loads(call("fit", "normal.csv", "--steps", 5, "-o", "m", "--json").stdout)
+    told = json.loads(call("report", "normal.csv", "-m", "m", "--json").stdout)
+    assert told["held_out"] == fitted["held_out"]
+    assert told["held_out"]["cells"] > 200
+
+
+def test_the_report_shows_what_is_filled_in_and_its_interval(
+    people: Path, kept: Path, call: Call
+) -> None:
+    call("impute", people, "-m", kept, "--long", "-o", "long.csv")
+    told = {(c["row"], c["column"]): c for c in read_table("long.csv").to_pylist()}
+    call("report", people, "-m", kept, "-o", "r.html")
+    text = Path("r.html").read_text(encoding="utf-8")
+    shown = 0
+    for row, block in re.findall(r'<h3>Row (\d+)</h3>(.*?)<div class="row">', text, re.DOTALL):
+        for name, said in re.findall(r'"name">(\w+)</div>.*?"said">(.*?)</div>', block):
+            cell = told[row, name]
+            if name == "age":
+                numbers = [
+                    float(number) for number in re.findall(r"[\d.]+", said) if number != "90"
+                ]
+                expected = [float(cell[key]) for key in ("mean", "q05", "q95")]
+                assert numbers == pytest.approx(expected, rel=5e-3)  # written with four digits
+            else:
+                percent = f"{float(cell['probability']):.0%}"
+                assert said == f"<b>{cell['mean']}</b> &nbsp;with probability {percent}"
+            shown += 1
+    assert shown >= 5
+
+
+def test_shares_of_levels_sum_to_a_hundred() -> None:
+    for shares in ([0.545, 0.455], [1 / 3, 1 / 3, 1 / 3], [0.125] * 8):
+        assert sum(float(text[:-1]) for text in percents(np.array(shares))) == 100
+
+
+def test_the_foot_of_a_page_says_how_to_make_it_again(people: Path, call: Call) -> None:
+    wishes = ("--ignore", "note", "--steps", 5, "--seed", 3, "--quiet")
+    call("report", people, "-m", "m", "-o", "r.html", *wishes)
+    foot = Path("r.html").read_text(encoding="utf-8").partition("<footer>")[2]
+    assert "4 models x 5 steps" in foot
+    assert "postmatch report people.csv -m m --ignore note --steps 5 --seed 3<" in foot
 
 
 def test_rows_to_show_have_holes_in_different_columns() -> None:

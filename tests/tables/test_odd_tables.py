@@ -136,8 +136,21 @@ def test_infinities_are_hidden_with_one_warning_and_kept(value: float) -> None:
 
 
 def test_a_column_of_infinities_alone_is_not_modelled() -> None:
-    table = Table.fit(np.array([[np.inf, 1.0], [-np.inf, 2.0]]))
-    assert kinds(table) == ["ignored", "integer"]
+    table = Table.fit(np.array([[np.inf, 1.0, 1e300], [-np.inf, 2.0, 2e300]]))
+    assert kinds(table) == ["ignored", "integer", "ignored"]
+    assert "column 'x2' has no number up to 1e+100" in table.notes[1]
+
+
+def test_text_and_large_numbers_in_one_column_are_told_apart() -> None:
+    table = Table.fit(text_table(n=["1", "2", "3", "10"]))
+    with pytest.warns(UserWarning, match="hidden from the model") as caught:
+        table.encode(text_table(n=["abc", "1e90", "inf", "2"]))
+    assert [str(warning.message) for warning in caught] == [
+        "cells that do not read as the numbers or dates of their column are hidden from the model "
+        "and kept as they are: column 'n' (1 cell: 'abc')",
+        "infinite or absurdly large numbers are hidden from the model and kept as they are: "
+        "column 'n' (2 cells: '1e90', 'inf')",
+    ]
 
 
 @pytest.mark.parametrize("row", [{"a": [1.5], "b": ["u"]}, {"a": [1.5], "b": [None]}])
@@ -172,7 +185,7 @@ def test_a_table_with_nothing_in_it_cannot_be_fitted_but_an_empty_block_passes()
 def test_levels_unseen_by_fit_are_hidden_with_one_warning_and_kept() -> None:
     table = Table.fit(pd.DataFrame({"a": ["u", "v"] * 3, "b": ["p", "q"] * 3}))
     data = pd.DataFrame({"a": ["u", "new", None], "b": ["odd", "q", "p"]})
-    with pytest.warns(UserWarning, match=r"'a' \(1 cells: 'new'\); column 'b'") as caught:
+    with pytest.warns(UserWarning, match=r"'a' \(1 cell: 'new'\); column 'b'") as caught:
         x, observed = table.encode(data)
     assert len(caught) == 1
     assert observed.tolist() == [[True, False], [False, True], [False, True]]
@@ -213,6 +226,29 @@ def test_text_is_filled_in_the_columns_own_style() -> None:
     assert "," in filled["comma"]
     assert filled["word"] == " no"
     assert table.encode(table.decode(x, data))[1].all()
+
+
+@pytest.mark.parametrize(
+    ("texts", "filled"),
+    [
+        (["1152921504606846976", "1152921504606846977", "?"], "1152921504606846976"),
+        (["5.126e+06", "4.126e+06", "?"], "4.626e+06"),
+        (["1.5", "3.0", "-999"], "2.2"),
+        (["29.0", "31.0", "-999"], "30.0"),
+    ],
+)
+def test_large_numbers_exponents_and_fixed_decimals_are_filled_in_their_style(
+    texts: list[str], filled: str
+) -> None:
+    data = text_table(n=texts)
+    table = Table.fit(data, numeric=["n"], missing=["-999"])
+    assert table.decode(torch.zeros(3, 1), data).column("n").to_pylist()[2] == filled
+
+
+def test_whole_numbers_beyond_those_with_a_sign_are_filled() -> None:
+    data = pa.table({"n": pa.array([2**63 + 2**60, None, 2**63 + 2**61], pa.uint64())})
+    filled = Table.fit(data).decode(torch.zeros(3, 1), data).column("n").to_pylist()[1]
+    assert filled == 2**63 + 3 * 2**59
 
 
 def test_missing_is_what_is_named_in_text_and_in_numbers() -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from postmatch.tables import Table
+from postmatch.tables.typed import typed
 
 ROWS = 24
 HOLE = 3  # every third row has holes
@@ -287,6 +288,7 @@ def test_rows_given_as_text_become_evidence() -> None:
     [
         ({"agee": "54"}, "did you mean 'age'"),
         ({"age": "old"}, "age must be a number, got 'old'"),
+        ({"age": "1e9"}, "age is too far from what the table holds, 20 to 54, got '1e9'"),
         ({"sex": "X"}, "sex must be one of F, M, got 'X'"),
         ({"id": "7"}, "'id' is not modelled"),
     ],
@@ -295,6 +297,50 @@ def test_what_is_given_must_be_known_to_the_table(row: dict[str, str], message: 
     data = pd.DataFrame({"id": [7, 8, 9], "age": [20, 30, 54], "sex": ["F", "M", "M"]})
     with pytest.raises(ValueError, match=message):
         Table.fit(data).frame_from([row])
+
+
+def test_drawn_text_becomes_numbers_dates_and_truth_values() -> None:
+    data = pd.DataFrame(
+        {
+            "price": [1.25, 22.5, 120.75, None],
+            "rooms": [1, 2, 3, 9],
+            "town": ["Aix", "Bonn", "Aix", None],
+            "zip": [10115, 20095, 10115, 20095],
+            "owner": [True, False, True, True],
+            "day": pd.to_datetime(["2020-01-01", "2020-02-01", None, "2022-01-01"]),
+            "id": [7, 4, 9, 2],
+        }
+    )
+    table = Table.fit(data, categorical=["zip"])
+    drawn = typed(table, table.frame_from([{"rooms": "2", "price": "22.50"}, {"rooms": "3.5"}, {}]))
+    assert [str(kind) for kind in drawn.schema.types] == [
+        *("double", "double", "string", "int64", "bool", "date32[day]", "string")
+    ]
+    assert drawn.column("rooms").to_pylist() == [2.0, 3.5, None]
+    assert drawn.column("price").to_pylist() == [22.5, None, None]
+    x, _ = table.encode(data)
+    whole = table.decode(x, table.frame_from([{}] * 4))
+    assert str(typed(table, whole).schema.field("rooms").type) == "int64"
+    assert typed(table, whole).column("day").to_pylist()[0] == dt.date(2020, 1, 1)
+
+
+def test_drawn_numbers_have_the_decimals_of_the_table_however_wide_its_range() -> None:
+    prices = np.random.default_rng(0).uniform(1, 900, 200).round(2)
+    table = Table.fit(pa.table({"price": pa.array(prices).cast(pa.decimal128(5, 2), safe=False)}))
+    texts = table.decode(noise(torch.empty(50, 1)), table.frame_from([{}] * 50)).column("price")
+    assert max(len(text.partition(".")[2]) for text in texts.to_pylist()) == 2
+
+
+def test_holes_are_told_from_what_is_hidden_otherwise() -> None:
+    data = pd.DataFrame({"a": [1.5, 2.5, 4.0], "note": ["x1", None, "z1"], "b": ["u", "v", "u"]})
+    table = Table.fit(data, ignore=["note"])
+    odd = pd.DataFrame({"a": [np.nan, np.inf, 1.0], "b": ["u", None, "w"], "z": [None, None, 1.0]})
+    odd["note"] = ["?", "y", "z"]
+    with pytest.warns(UserWarning, match="kept as they are"):
+        _, observed = table.encode(odd)
+    assert observed.tolist() == [[False, True], [False, False], [True, False]]
+    assert table.holes(odd).tolist() == [[True, False], [False, True], [False, False]]
+    assert table.left_missing(odd) == {"z": 2, "note": 1}
 
 
 def test_columns_are_found_by_name_in_any_order_and_extra_ones_pass_through() -> None:

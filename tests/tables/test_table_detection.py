@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from postmatch.tables import Table, read_table
@@ -95,9 +96,34 @@ def test_ordered_levels_take_the_order_given_or_that_of_their_numbers() -> None:
     assert Table.fit(typed).columns[0].levels == ("lo", "mid", "hi")
 
 
+@pytest.mark.parametrize("hole", ["", "NA", "?", "-999"])
+def test_what_means_a_missing_cell_is_no_level(hole: str) -> None:
+    data = pa.table({"age": ["10-14", hole, "5-9", "under 5", hole]})
+    table = Table.fit(data, ordered=["age"], missing=["-999"])
+    assert table.columns[0].levels == ("under 5", "5-9", "10-14")
+    assert table.encode(data)[1][:, 0].tolist() == [True, False, True, True, False]
+    declared = pd.DataFrame({"t": pd.Categorical(["lo", "hi"], ["NA", "lo", "hi"], ordered=True)})
+    assert Table.fit(declared).columns[0].levels == ("lo", "hi")
+
+
+def test_negative_numbers_are_ordered_by_value() -> None:
+    data = pd.DataFrame({"t": ["-1", "3", "-5", "10"]})
+    assert Table.fit(data, ordered=["t"]).columns[0].levels == ("-5", "-1", "3", "10")
+
+
+def test_cells_with_none_of_the_levels_given_are_announced() -> None:
+    data = pd.DataFrame({"size": ["S", "M", "XL", "XL"]})
+    assert Table.fit(data, ordered={"size": ["S", "M"]}).notes == (
+        "column 'size': 2 cells with none of the levels given ('XL'), hidden from the model "
+        "and kept",
+    )
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        ({"ordered": ["word"]}, "name the levels of 'word', lowest first: 'a' holds no number"),
+        ({"ordered": {"word": ["a", "NA"]}}, "'NA' means a missing cell"),
         ({"categorical": ["zipp"]}, "categorical: no column is named 'zipp'; did you mean 'zip'"),
         ({"ignore": ["qqq"]}, "the table has 'zip', 'word'"),
         ({"categorical": ["zip"], "ignore": ["zip"]}, "both categorical and ignore"),
@@ -111,9 +137,11 @@ def test_an_impossible_wish_is_a_value_error(overrides: dict[str, Any], message:
         Table.fit(data, **overrides)
 
 
-def test_one_name_instead_of_a_collection_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="collection of names"):
-        Table.fit(pd.DataFrame({"a": [1, 2]}), categorical="a")
+@pytest.mark.parametrize("group", ["categorical", "ordered", "numeric", "ignore", "missing"])
+def test_one_name_instead_of_a_collection_is_a_type_error(group: str) -> None:
+    wish: dict[str, Any] = {group: "a"}
+    with pytest.raises(TypeError, match=f"{group} must be a collection of names, got the text 'a'"):
+        Table.fit(pd.DataFrame({"a": [1, 2]}), **wish)
 
 
 def test_levels_are_the_same_whether_numbers_carry_them_or_text() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postmatch.tables import Table, open_writer, read_table, stream_table, write_table
+from postmatch.tables.writing import check_writable
 
 
 def sample(rows: int = 15) -> pa.Table:
@@ -205,6 +206,41 @@ def test_a_dash_is_stdin_and_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", out)
     write_table(read_table("-"), "-")
     assert out.buffer.getvalue() == b"a;b\n1;?\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "copy", "sep"),
+    [
+        ("t.tsv", "t.csv", ","),
+        ("t.tsv", "t.csv.gz", ","),
+        ("t.tsv", "t.txt", "\t"),
+        ("tabs.csv", "t.csv", "\t"),
+        ("tabs.csv", "t.tsv", "\t"),
+        ("bars.txt", "t.csv", ","),
+        ("semicolons.txt", "t.csv", ";"),
+    ],
+)
+def test_the_suffix_of_a_copy_decides_its_separator_where_it_promises_one(
+    tmp_path: Path, source: str, copy: str, sep: str
+) -> None:
+    own = {"t": "\t", "tabs": "\t", "bars": "|", "semicolons": ";"}[source.split(".")[0]]
+    (tmp_path / source).write_text(f"a{own}b\n1{own}x\n")
+    write_table(read_table(tmp_path / source), tmp_path / copy)
+    opener: Any = gzip.open if copy.endswith(".gz") else open
+    with opener(tmp_path / copy, "rt") as file:
+        assert file.read() == f"a{sep}b\n1{sep}x\n"
+
+
+def test_what_cannot_be_written_is_an_error_about_the_file_itself(tmp_path: Path) -> None:
+    place = Path("/proc/filled.csv")  # where not even root can make a file
+    if not place.parent.is_dir():
+        pytest.skip("needs a folder in which no file can be made")
+    for attempt in (check_writable, lambda path: write_table(pa.table({"a": [1]}), path)):
+        with pytest.raises(OSError, match=r"'/proc/filled\.csv'"):
+            attempt(place)
+    check_writable(tmp_path / "new.csv")
+    check_writable("/dev/null")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_text_file_can_become_another_format(tmp_path: Path) -> None:

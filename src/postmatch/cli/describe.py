@@ -9,8 +9,8 @@ from rich.console import Group
 
 from postmatch.cli.files import Source
 from postmatch.cli.grids import columns_grid, facts_grid, lines, oddities_grid
-from postmatch.cli.groups import Fitting, OptionalTable, Reading, Running
-from postmatch.cli.models import loaded
+from postmatch.cli.groups import Columns, OptionalTable, Reading, Running
+from postmatch.cli.models import as_typed, loaded
 from postmatch.cli.session import session
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ EXAMPLES = """
 
 def describe(
     reading: Reading,
-    fitting: Fitting,
+    columns: Columns,
     running: Running,
     table: OptionalTable = None,
     model: Annotated[
@@ -39,37 +39,39 @@ def describe(
     """Show what TABLE's columns are taken for and what is missing; nothing is trained.
 
     With a model also how well it told cells it was not trained on, and the rows of TABLE that it
-    finds least likely, with the cells that make them so.
+    finds least likely, counted from 1, with the cells that make them so.
     """
     with session(running) as here:
         if table is None and model is None:
             raise typer.BadParameter("give a TABLE, a --model, or both")
         learned = None if model is None else loaded(here, model)
         data = None if table is None else Source(table, reading).read().data
-        schema = learned.table if learned is not None else _schema(data, fitting)
+        schema = learned.table if learned is not None else _schema(data, columns)
         missing, rows = None, 0
         if data is not None:
             missing, rows = _missing(schema, data), data.num_rows
         record = _record(schema, missing, rows)
-        here.show(columns_grid(schema, missing, rows))
+        parts = [columns_grid(schema, missing, rows)]
         if schema.notes:
-            here.show(lines(["", *(f"Note: {note}" for note in schema.notes)]))
+            parts.append(lines(["", *(f"Note: {note}" for note in schema.notes)]))
         if learned is not None:
-            here.show(Group("", facts_grid(learned)))
+            parts += ["", facts_grid(learned)]
             record["model"] = learned.facts
         if learned is not None and data is not None and unlikely:
             from postmatch.cli.oddities import oddities
 
             found = oddities(learned, data, unlikely, running.seed)
-            here.show(Group("", oddities_grid(found)))
+            parts += ["", oddities_grid(found)]
             record["unlikely"] = [dataclasses.asdict(oddity) for oddity in found]
+        here.show(Group(*parts), asked_for=True)
         here.result(record)
 
 
-def _schema(data: Any, fitting: Fitting) -> "Table":
+def _schema(data: Any, columns: Columns) -> "Table":
     from postmatch.tables import Table
 
-    return Table.fit(data, **fitting.columns)
+    with as_typed():
+        return Table.fit(data, **columns.told)
 
 
 def _missing(table: "Table", data: Any) -> list[int]:

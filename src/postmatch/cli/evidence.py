@@ -1,7 +1,6 @@
 """What a report shows, as numbers: draws for the holes, and how hidden cells were told."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from postmatch.cli.wording import labelled
 from postmatch.fitting import JUDGED_ROWS, held_out_cells, held_out_loss
+from postmatch.metrics import coverage
 from postmatch.models import TableModel
-from postmatch.randomness import seeded
 from postmatch.tables import Column
 from postmatch.tabular import FitOptions, members_of
 from postmatch.threads import one_thread
@@ -21,8 +21,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 MOST_ROWS = 2_000  # that draws are made for
+MOST_JUDGED = 600  # rows that a model is judged by, in seconds
 NUM_DRAWS = 200
-_MOST_NUMBERS = 1 << 22  # in one layer of one block of draws
+ENDS = (0.05, 0.95)  # of a 90 % interval
 
 
 @final
@@ -32,19 +33,23 @@ class ColumnEvidence:
 
     Args:
         column: Which.
-        truth: ``(cells,)``, in the user's units or codes of levels.
-        best: The best guess of each, the same.
-        draws: ``(samples, cells)``, the same.
+        label: Its name, or another if several columns have that name.
+        truth: ``(cells,)``, in the user's units or codes of levels, as are all but ``sure``.
+        best: What would have been filled in.
+        sure: The probability of that, of levels.
+        ends: Of the 90 % intervals of numbers, ``(2, cells)``.
+        draws: ``(samples, cells)``.
         simple: What knowing only the column says: its mean, or its most common level.
-        spread: Standard deviation of the column; 0 for levels.
     """
 
     column: Column
+    label: str
     truth: Floats
     best: Floats
+    sure: Floats
+    ends: Floats
     draws: Floats
     simple: float
-    spread: float
 
     @property
     def error(self) -> float:
@@ -59,8 +64,8 @@ class ColumnEvidence:
     @property
     def covered(self) -> float:
         """The share of truth inside the 90 % interval."""
-        low, high = np.quantile(self.draws, [0.05, 0.95], axis=0)
-        return float(((low <= self.truth) & (self.truth <= high)).mean())
+        low, high = self.ends
+        return coverage(low, high, self.truth)
 
     def ranks(self, seed: int) -> Floats:
         """Return where the truth lies among the draws, in [0, 1]; ties are split at random.
@@ -72,9 +77,17 @@ class ColumnEvidence:
         ranks: Floats = (below + chance * (ties + 1)) / (len(self.draws) + 1)
         return ranks
 
-    def confidence(self) -> tuple[Floats, Bools]:
-        """Return the probability of each best level, and whether it was right."""
-        return (self.draws == self.best).mean(0), self.best == self.truth
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores, as plain JSON."""
+        number = self.column.is_number
+        return {
+            "cells": len(self.truth),
+            "measure": "rmse" if number else "error_rate",
+            "unit": "days" if self.column.kind == "date" else None,
+            "error": self.error,
+            "error_of_mean_or_mode": self.simple_error,
+            "covered": self.covered if number else None,
+        }
 
     def _error(self, guess: Floats) -> float:
         if self.column.is_number:
@@ -112,56 +125,75 @@ class Evidence:
         return {
             "cells": self.cells,
             "covered": self.covered if math.isfinite(self.covered) else None,
-            "columns": {
-                c.column.name: {
-                    "cells": len(c.truth),
-                    "measure": "rmse" if c.column.is_number else "error_rate",
-                    "error": c.error,
-                    "error_of_mean_or_mode": c.simple_error,
-                    "covered": c.covered if c.column.is_number else None,
-                }
-                for c in self.columns
-            },
+            "columns": {column.label: column.to_json() for column in self.columns},
         }
 
 
-@one_thread()
-@torch.inference_mode()
+@final
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What the model says of the holes of a few rows.
+
+    Args:
+        best: What is filled in, ``(rows, columns)`` of x.
+        quantiles: At 5, 25, 75 and 95 %, ``(4, rows, columns)`` of x.
+        chances: Of a column's levels by its place in x, ``(rows, levels)``.
+    """
+
+    best: Tensor
+    quantiles: Tensor
+    chances: dict[int, Tensor]
+
+
+def answers(model: TableModel, x: Tensor, observed: Tensor, seed: int) -> Answers:
+    """Return what the model says of some rows, the same that ``impute`` fills in and lists."""
+    levels = [i for i, spec in enumerate(model.table.specs) if spec.kind != "number"]
+    return Answers(
+        model.rows.points(x, observed, seed=seed),
+        model.rows.quantiles(x, observed, (0.05, 0.25, 0.75, 0.95), seed=seed),
+        {i: model.rows.chances(x, observed, i, seed=seed) for i in levels},
+    )
+
+
 def judge(
-    model: TableModel,
-    x: Tensor,
-    observed: Tensor,
-    seed: int,
-    num_draws: int = NUM_DRAWS,
-    most_rows: int = MOST_ROWS,
+    model: TableModel, x: Tensor, observed: Tensor, seed: int, num_draws: int = NUM_DRAWS
 ) -> Evidence:
     """Hide cells with a known value, and compare what the model says with them."""
     hidden = held_out(model, x, observed)
     fresh = hidden is not None
     if hidden is None:
         hidden = held_out_cells(observed, FitOptions(), seed)
-    rows, seen = _some(hidden.any(1).nonzero()[:, 0], most_rows, seed), observed & ~hidden
-    guesses = best_guesses(model, x, seen, rows)
-    drawn = draw_holes(model, x, seen, rows, num_draws, seed)
+    rows = _some(hidden.any(1).nonzero()[:, 0], MOST_JUDGED, seed)
+    asked = x[rows], (observed & ~hidden)[rows]
+    best = model.rows.points(*asked, seed=seed)
+    sure = model.rows.probabilities(*asked, best, seed=seed)
+    ends = model.rows.quantiles(*asked, ENDS, seed=seed)
+    draws = model.rows.draws(*asked, num_draws, seed)
     found = []
-    for index, column in enumerate(model.table.modelled):
+    for index, (column, label) in enumerate(labelled(model.table)):
         cells = hidden[rows, index]
         if cells.any():
-            truth, best, draws = (part[..., cells, index] for part in (x[rows], guesses, drawn))
             known = in_units(column, x[observed[:, index], index])
+            answers = (
+                in_units(column, part[..., cells, index], answer=True)
+                for part in (best, ends, draws)
+            )
+            said = dict(zip(("best", "ends", "draws"), answers, strict=True))
             found.append(
                 ColumnEvidence(
                     column,
-                    in_units(column, truth),
-                    in_units(column, best, answer=True),
-                    in_units(column, draws, answer=True),
-                    float(known.mean()) if column.is_number else _most_common(known),
-                    float(known.std()) if column.is_number else 0.0,
+                    label,
+                    truth=in_units(column, x[rows][cells, index]),
+                    sure=sure[cells, index].double().numpy(),
+                    simple=float(known.mean()) if column.is_number else _most_common(known),
+                    **said,
                 )
             )
     return Evidence(tuple(found), fresh)
 
 
+@one_thread()
+@torch.inference_mode()
 def held_out(model: TableModel, x: Tensor, observed: Tensor) -> Tensor | None:
     """Return the cells the model was never trained on, if they can be told.
 
@@ -179,33 +211,6 @@ def held_out(model: TableModel, x: Tensor, observed: Tensor) -> Tensor | None:
     losses = [held_out_loss(member, *parts) for member in members_of(model.model)]
     same = math.isclose(-sum(losses) / len(losses), score, rel_tol=1e-3, abs_tol=1e-4)
     return hidden if same else None
-
-
-@one_thread()
-@torch.inference_mode()
-def draw_holes(
-    model: TableModel, x: Tensor, observed: Tensor, rows: Tensor, num_draws: int, seed: int
-) -> Tensor:
-    """Return completed rows, ``(samples, rows, columns)``."""
-    drawn = []
-    with seeded(seed):
-        for part in blocks(model, len(rows), num_draws):
-            here = rows[part]
-            given = model.model.given(x[here].to(model.device), observed[here].to(model.device))
-            drawn.append(given.sample(num_draws).cpu())
-    return torch.cat(drawn, 1) if drawn else torch.zeros(num_draws, 0, x.shape[1])
-
-
-@one_thread()
-@torch.inference_mode()
-def best_guesses(model: TableModel, x: Tensor, observed: Tensor, rows: Tensor) -> Tensor:
-    """Return the best completed rows, ``(rows, columns)``."""
-    best = torch.zeros(len(rows), x.shape[1])
-    for part in blocks(model, len(rows), 64):
-        here = rows[part]
-        given = model.model.given(x[here].to(model.device), observed[here].to(model.device))
-        best[part] = given.impute().cpu()
-    return best
 
 
 def telling_rows(observed: Tensor, rows: Tensor, most: int) -> Tensor:
@@ -240,14 +245,6 @@ def in_units(column: Column, x: Tensor, *, answer: bool = False) -> Floats:
     if column.is_number:
         values = column.decode(values, clip=answer)
     return values
-
-
-def blocks(model: TableModel, rows: int, num_draws: int) -> Iterator[slice]:
-    """Yield parts of the rows, such that the draws of one part have a moderate size."""
-    widest = max(model.config.width, 20 * len(model.table.modelled))
-    step = max(1, _MOST_NUMBERS // (widest * num_draws))
-    for start in range(0, rows, step):
-        yield slice(start, start + step)
 
 
 def _some(rows: Tensor, most: int, seed: int) -> Tensor:

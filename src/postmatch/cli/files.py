@@ -139,6 +139,18 @@ def check_place(output: str, source: str | None) -> None:
     origin = Path(source or "-")
     if path.exists() and origin.exists() and path.samefile(origin):
         raise typer.BadParameter(f"{output} is the input, which is never overwritten")
+    check_writable_place(path, output)
+
+
+def check_writable_place(path: Path, name: str | Path) -> None:
+    """Raise unless something can be written at a place, which the user knows by a name."""
+    from postmatch.tables.writing import check_writable
+
+    try:
+        check_writable(path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise typer.BadParameter(f"{name} cannot be written: {reason}") from None
 
 
 def write_blocks(blocks: Iterable[Any], place: str) -> None:

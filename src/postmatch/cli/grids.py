@@ -29,44 +29,51 @@ def plain_grid(*columns: str) -> Grid:
 
 def quality(model: "TableModel") -> dict[str, str]:
     """Return, per column, how well cells were told that the model was not trained on."""
-    from postmatch.cli.svg import text_of
+    from postmatch.cli.numbers import text_of
 
     told = {}
-    for name, score in (model.facts.get("held_out") or {}).get("columns", {}).items():
+    for label, score in (model.facts.get("held_out") or {}).get("columns", {}).items():
         error, simple = score["error"], score["error_of_mean_or_mode"]
         if score["measure"] == "rmse":
-            error, simple = (text_of(float(f"{value:.3g}")) for value in (error, simple))
-            told[name] = f"off by {error} (the mean by {simple})"
+            unit = f" {score['unit']}" if score.get("unit") else ""
+            error, simple = (f"{text_of(float(f'{v:.3g}'))}{unit}" for v in (error, simple))
+            told[label] = f"off by {error} (the mean by {simple})"
         else:
-            told[name] = f"{1 - error:.0%} right (the commonest {1 - simple:.0%})"
+            told[label] = f"{1 - error:.0%} right (the commonest {1 - simple:.0%})"
     return told
 
 
 def facts_grid(model: "TableModel") -> RenderableType:
     """Return how a model was made and how well it told held-out cells."""
+    from postmatch.cli.wording import trained
+    from postmatch.tables.cells import counted
+
     facts = model.facts
     words = (
-        f"Fitted on {facts['rows']:,} rows and {len(model.table.modelled):,} columns: "
-        f"{facts['steps']:,} steps in {facts['seconds']:,.1f} s, seed {facts['seed']}."
+        f"Fitted on {counted(facts['rows'], 'row')} and "
+        f"{counted(len(model.table.modelled), 'column')}: "
+        f"{trained(model)} in {facts['seconds']:,.1f} s, seed {facts['seed']}."
     )
     parts: list[RenderableType] = [Text(words)]
     held_out, told = facts.get("held_out") or {}, quality(model)
     if told:
         grid = plain_grid("column", ">cells", "told", ">in 90 %")
-        for name, text in told.items():
-            score = held_out["columns"][name]
+        for label, text in told.items():
+            score = held_out["columns"][label]
             covered = "" if score["covered"] is None else f"{score['covered']:.0%}"
-            grid.add_row(Text(name), f"{score['cells']:,}", text, covered)
+            grid.add_row(Text(label), f"{score['cells']:,}", text, covered)
         parts += ["", titled("Cells it was not trained on", grid)]
     return Group(*parts)
 
 
 def columns_grid(table: "Table", missing: Sequence[int] | None, rows: int) -> RenderableType:
     """Return the columns of a table: what they are taken for, their values, what is missing."""
-    from postmatch.cli.svg import shortened
+    from postmatch.cli.numbers import shortened
     from postmatch.cli.wording import contents
+    from postmatch.tables.cells import counted
 
-    title = f"{len(table.columns):,} columns" + (f", {rows:,} rows" if missing is not None else "")
+    title = counted(len(table.columns), "column")
+    title += f", {counted(rows, 'row')}" if missing is not None else ""
     grid = plain_grid("column", "taken for", "values", *([">missing"] if missing else []))
     for place, column in enumerate(table.columns):
         gaps: list[str] = []

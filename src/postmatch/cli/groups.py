@@ -1,6 +1,5 @@
 """Options that several commands share, as frozen dataclasses whose fields are the options."""
 
-import csv
 import dataclasses
 import functools
 import inspect
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, final
 
 import typer
+
+from postmatch.cli.lists import names, orders
 
 TableArgument = Annotated[
     str,
@@ -25,7 +26,13 @@ OptionalTable = Annotated[
 ]
 OutputOption = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Where to write; - is stdout, as CSV."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where to write, in the format of its suffix; - is stdout, as CSV or with the "
+        "separator of TABLE.",
+    ),
 ]
 ModelOption = Annotated[
     Path | None,
@@ -86,8 +93,8 @@ class Reading:
 
 @final
 @dataclass(frozen=True)
-class Fitting:
-    """How a model is fitted, and what the table's columns are."""
+class Columns:
+    """What the table's columns are."""
 
     categorical: Annotated[
         list[str],
@@ -99,7 +106,7 @@ class Fitting:
         list[str],
         typer.Option(
             metavar="NAME=A,B,C",
-            help="A column of levels in order; without levels, by the numbers in it.",
+            help="A column of levels, lowest first; without levels, by the numbers in them.",
             rich_help_panel="Columns",
         ),
     ] = dataclasses.field(default_factory=list)
@@ -125,10 +132,31 @@ class Fitting:
             rich_help_panel="Columns",
         ),
     ] = dataclasses.field(default_factory=list)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What ``Table.fit`` is told about columns."""
+        return {
+            "categorical": names(self.categorical),
+            "ordered": orders(self.ordered),
+            "numeric": names(self.numeric),
+            "ignore": names(self.ignore),
+            "missing": names(self.missing),
+        }
+
+
+@final
+@dataclass(frozen=True)
+class Fitting:
+    """How a model is fitted."""
+
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Answer within about 30 seconds, less well.", rich_help_panel="Fitting"
+            "--quick",
+            help="Answer within about 30 seconds, less well. If it is the clock that ends the fit, "
+            "another run gives another model.",
+            rich_help_panel="Fitting",
         ),
     ] = False
     max_minutes: Annotated[
@@ -140,29 +168,20 @@ class Fitting:
     steps: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="Train for at most N steps.", rich_help_panel="Fitting"
+            metavar="N",
+            min=1,
+            help="Train for at most N steps, each of the models that are asked together.",
+            rich_help_panel="Fitting",
         ),
     ] = None
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """What ``Table.fit`` is told about columns."""
-        return {
-            "categorical": names(self.categorical),
-            "ordered": orders(self.ordered),
-            "numeric": names(self.numeric),
-            "ignore": names(self.ignore),
-            "missing": names(self.missing),
-        }
-
-    @property
-    def asked(self) -> list[str]:
-        """The options that were given, as they are typed."""
-        return [
-            f"--{field.name.replace('_', '-')}"
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name)
-        ]
+    def limits(self) -> dict[str, Any]:
+        """What ``fit_table`` is told about how long to train."""
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise typer.BadParameter(f"--max-minutes must be positive, got {self.max_minutes:g}")
+        seconds = None if self.max_minutes is None else 60.0 * self.max_minutes
+        return {"max_steps": self.steps, "max_seconds": seconds, "quick": self.quick}
 
 
 @final
@@ -170,13 +189,41 @@ class Fitting:
 class Running:
     """What every command can be told."""
 
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same answer.")] = 0
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=2**32 - 1,
+            help="The same seed gives the same answer, unless the clock ended the fit.",
+        ),
+    ] = 0
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto"
     json: Annotated[bool, typer.Option("--json", help="Print the results as one JSON object.")] = (
         False
     )
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors.")] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+
+
+def spelled(*groups: Any) -> list[str]:
+    """Return the options that were given, as they are typed.
+
+    Example:
+        >>> spelled(Columns(ignore=["id", "note"]), Fitting(quick=True, steps=5))
+        ['--ignore', 'id', '--ignore', 'note', '--quick', '--steps', '5']
+    """
+    words: list[str] = []
+    for group in groups:
+        for field in dataclasses.fields(group):
+            value, name = getattr(group, field.name), f"--{field.name.replace('_', '-')}"
+            if value is True:
+                words.append(name)
+            elif isinstance(value, list):
+                words += [word for item in value for word in (name, item)]
+            elif value != field.default:
+                words += [name, str(value)]
+    return words
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
@@ -214,45 +261,3 @@ def _parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type
     )
-
-
-def names(texts: list[str]) -> list[str]:
-    """Return what ``--ignore a,b --ignore '"c, d"'`` names: three columns.
-
-    Example:
-        >>> names(["a,b", '"c, d"'])
-        ['a', 'b', 'c, d']
-    """
-    return [name for text in texts for name in _split(text)]
-
-
-def orders(texts: list[str]) -> dict[str, list[str]]:
-    """Return each column of ``--ordered size=S,M,L`` with its levels, lowest first.
-
-    Example:
-        >>> orders(["size=S,M,L", "grade"])
-        {'size': ['S', 'M', 'L'], 'grade': []}
-    """
-    split = [text.partition("=") for text in texts]
-    return {name: _split(levels) if levels else [] for name, _, levels in split}
-
-
-def given(texts: list[str]) -> dict[str, str]:
-    """Return the values of ``--given age=54,sex=F``.
-
-    Example:
-        >>> given(["age=54,sex=F"])
-        {'age': '54', 'sex': 'F'}
-    """
-    pairs = {}
-    for text in names(texts):
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"--given wants name=value, got {text!r}")
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def _split(text: str) -> list[str]:
-    cells = next(csv.reader([text], skipinitialspace=True), [])
-    return [cell.strip() for cell in cells]

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from postmatch.cli.files import Source, check_outputs, numbered, output_for
-from postmatch.cli.groups import Fitting, ModelOption, OutputOption, Reading, Running, TableArgument
+from postmatch.cli.groups import (
+    Columns,
+    Fitting,
+    ModelOption,
+    OutputOption,
+    Reading,
+    Running,
+    TableArgument,
+)
 from postmatch.cli.models import obtain
 from postmatch.cli.session import Session, session
 from postmatch.cli.summary import Filled
@@ -20,7 +28,7 @@ EXAMPLES = """
     postmatch impute people.csv -o filled.parquet --model people.model
     postmatch impute more.csv --model people.model     the same model, other rows
     postmatch impute people.csv --draws 5 -o out.csv   out.1.csv ... out.5.csv
-    postmatch impute people.csv --long -o gaps.csv     row,column,mean,q05,q95
+    postmatch impute people.csv --long -o gaps.csv     row,column,mean,q05,q95,probability
     zcat adult.data.gz | postmatch impute - --no-header --quick > filled.csv
 """
 
@@ -28,6 +36,7 @@ EXAMPLES = """
 def impute(
     table: TableArgument,
     reading: Reading,
+    columns: Columns,
     fitting: Fitting,
     running: Running,
     output: OutputOption = None,
@@ -40,7 +49,11 @@ def impute(
     ] = 0,
     long: Annotated[
         bool,
-        typer.Option("--long", help="Write one line per hole: row,column,mean,q05,q95."),
+        typer.Option(
+            "--long",
+            help="Write one line per hole: row,column,mean,q05,q95,probability. Rows count from 1; "
+            "the probability is that of a level.",
+        ),
     ] = False,
 ) -> None:
     """Fill the holes of TABLE and leave every other cell as it is.
@@ -54,14 +67,14 @@ def impute(
         outputs = numbered(place, draws) if draws else [place]
         _check_wishes(place, draws=draws, long=long, json=running.json)
         check_outputs(outputs, table)
-        fitted, source = obtain(here, Source(table, reading), model, fitting)
+        fitted, source = obtain(here, Source(table, reading), model, columns, fitting)
         if long:
             filled = _describe_holes(here, fitted, source, place)
         else:
             filled = _fill(here, fitted, source, outputs, draws)
-        for part in filled.shown(fitted, outputs):
+        for part in filled.shown(outputs):
             here.show(part, aside=place == "-")
-        here.result(filled.record(fitted, outputs))
+        here.result(filled.record(outputs))
 
 
 def _default_output(table: str, *, long: bool) -> str:
@@ -85,7 +98,7 @@ def _fill(
     """Write the filled table, or one for each draw, block by block."""
     from postmatch.tables import open_writer
 
-    seed, filled = here.running.seed, Filled()
+    seed, filled = here.running.seed, Filled(model)
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(open_writer(path)) for path in outputs]
         for offset, block in source.followed("Filling", here.err, quiet=here.quiet):
@@ -106,12 +119,12 @@ def _describe_holes(here: Session, model: "TableModel", source: Source, place: s
 
     from postmatch.tables import open_writer
 
-    filled = Filled()
+    filled = Filled(model)
     with open_writer(place) as writer:
         for offset, block in source.followed("Filling", here.err, quiet=here.quiet):
             answer = model.summarise(block, seed=here.running.seed, offset=offset + 1)
             place_of = answer.column_names.index("probability")
             rounded = pc.round(answer.column("probability"), 4)
             writer.write(answer.set_column(place_of, "probability", rounded))
-            filled.count(block, answer.column("column").to_pylist())
+            filled.count(block)
     return filled

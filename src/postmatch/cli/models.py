@@ -1,37 +1,43 @@
 """The model of a command: the one kept in a folder, or one fitted on the table itself."""
 
-import warnings
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from postmatch.cli.files import Source
-from postmatch.cli.groups import Fitting
+from postmatch.cli.files import Source, check_writable_place
+from postmatch.cli.groups import Columns, Fitting, spelled
 from postmatch.cli.session import Session
 
 if TYPE_CHECKING:
     from postmatch.models import TableModel
 
 
+SAME = ("categorical", "ordered", "numeric", "ignore", "missing", "quick", "seed")
+TYPED = {name: f"--{name}" for name in SAME} | {
+    "max_steps": "--steps",
+    "max_seconds": "--max-minutes, in seconds",
+}
+
+
 def obtain(
-    here: Session, source: Source, folder: Path | None, fitting: Fitting
+    here: Session, source: Source, folder: Path | None, columns: Columns, fitting: Fitting
 ) -> tuple["TableModel", Source]:
     """Return the model, and the table: in memory if a model had to be fitted on it."""
-    if folder is not None:
-        from postmatch.saving import is_model
-    if folder is not None and is_model(folder):
+    if folder is not None and _is_model(folder):
         model = loaded(here, folder)
         here.say(f"Using the model in {folder}.")
-        if fitting.asked:
+        _tell_notes(here, model)
+        asked = [word for word in spelled(columns, fitting) if word.startswith("--")]
+        if asked:
             here.warn(
-                f"{', '.join(fitting.asked)}: of no use with a fitted model; "
+                f"{', '.join(dict.fromkeys(asked))}: of no use with a fitted model; "
                 f"remove {folder} to fit anew"
             )
         return model, source
     check_folder(folder)
     source = source.read()
-    model = fitted(here, source.data, fitting)
+    model = fitted(here, source.data, columns, fitting)
     if folder is not None:
         keep(here, model, folder)
     return model, source
@@ -40,6 +46,7 @@ def obtain(
 def fitted(
     here: Session,
     data: Any,
+    columns: Columns,
     fitting: Fitting,
     checkpoints: Path | None = None,
     *,
@@ -49,44 +56,57 @@ def fitted(
     from postmatch.models import fit_table
     from postmatch.training.progress import progress_bar
 
-    running = here.running
-    with progress_bar("Fitting", quiet=here.quiet) as show:
+    told, limits = columns.told, fitting.limits
+    with as_typed(), progress_bar("Fitting", quiet=here.quiet) as show:
         model = fit_table(
             data,
-            **fitting.columns,
-            max_steps=fitting.steps,
-            max_seconds=None if fitting.max_minutes is None else 60.0 * fitting.max_minutes,
-            quick=fitting.quick,
-            seed=running.seed,
-            device=running.device,
+            **told,
+            **limits,
+            seed=here.running.seed,
+            device=here.running.device,
             checkpoints=checkpoints,
             resume=resume,
             show=show,
         )
+    here.settle()
+    _tell_notes(here, model)
+    _judge(model, data, here.running.seed)
+    return model
+
+
+@contextlib.contextmanager
+def as_typed() -> Iterator[None]:
+    """Let errors about an option name it as it is typed."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        name, colon, rest = str(error).partition(":")
+        if colon and name in TYPED:
+            raise ValueError(f"{TYPED[name]}:{rest}") from error
+        raise
+
+
+def _tell_notes(here: Session, model: "TableModel") -> None:
     for note in model.table.notes:
         here.say(f"Note: {note}")
-    _judge(model, data, running.seed)
-    return model
 
 
 def _judge(model: "TableModel", data: Any, seed: int) -> None:
     """Put into the model's facts how well it told the cells it was not trained on."""
     from postmatch.cli.evidence import judge
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of cells that cannot be used, fitting told already
-        evidence = judge(model, *model.table.encode(data), seed, num_draws=64, most_rows=500)
+    evidence = judge(model, *model.table.encode(data), seed, num_draws=0)
     if evidence.fresh:
         model.facts["held_out"] = evidence.to_json()
 
 
 def loaded(here: Session, folder: Path) -> "TableModel":
     """Return the model kept in a folder."""
-    from postmatch.saving import is_model, load
+    from postmatch.saving import load
 
-    if not is_model(folder):
+    if not _is_model(folder):
         raise FileNotFoundError(f"{folder}: there is no model here; postmatch fit makes one")
-    return load(folder, device=here.running.device)
+    return load(folder.resolve(), device=here.running.device)
 
 
 def keep(here: Session, model: "TableModel", folder: Path) -> None:
@@ -99,10 +119,18 @@ def keep(here: Session, model: "TableModel", folder: Path) -> None:
 
 def check_folder(folder: Path | None) -> None:
     """Raise unless a model can be kept there, before minutes go into fitting it."""
-    if folder is not None and not folder.resolve().parent.is_dir():
-        raise typer.BadParameter(f"--model {folder}: there is no folder {folder.parent}")
-    if folder is not None and folder.exists():
-        from postmatch.saving import is_model
+    if folder is None:
+        return
+    place = folder.resolve()
+    full = place.is_dir() and any(place.iterdir())
+    if (place.exists() and not place.is_dir()) or (full and not _is_model(folder)):
+        raise ValueError(f"{folder} is there already and is no model, so it is left alone")
+    above = next(parent for parent in place.parents if parent.exists())
+    check_writable_place(above / place.name, folder)
 
-        if not folder.is_dir() or (any(folder.iterdir()) and not is_model(folder)):
-            raise ValueError(f"{folder} is there already and is no model, so it is left alone")
+
+def _is_model(folder: Path) -> bool:
+    from postmatch.saving import is_model
+
+    place = folder.resolve()  # which has a name, as . has not
+    return place.name != "" and is_model(place)

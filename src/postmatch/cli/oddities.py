@@ -1,6 +1,7 @@
 """Rows that a model finds unlikely, and which of their cells make them so."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -29,8 +30,19 @@ def oddities(model: TableModel, data: Any, most: int, seed: int) -> list[Oddity]
     if not worst:
         return []
     rows = data.take([row for row, _ in worst])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of cells that cannot be used, scoring told already
+        reasons = _reasons(model, rows, seed)
+    return [
+        Oddity(row + 1, score, _words(found))
+        for (row, score), found in zip(worst, reasons, strict=True)
+    ]
+
+
+def _reasons(model: TableModel, rows: Any, seed: int) -> list[list[tuple[float, str]]]:
+    """Return, for each row, how odd each of its cells is, and why in words."""
     x, observed = model.table.encode(rows)
-    reasons: list[list[tuple[float, str]]] = [[] for _ in worst]
+    reasons: list[list[tuple[float, str]]] = [[] for _ in range(rows.num_rows)]
     for index, column in enumerate(model.table.modelled):
         if [c.name for c in model.table.modelled].count(column.name) > 1:
             continue
@@ -51,10 +63,7 @@ def oddities(model: TableModel, data: Any, most: int, seed: int) -> list[Oddity]
                 best = written(column, int(chances.argmax()))
                 text = f"{column.name} {cells[place]}, not {best}"
                 reasons[place].append((surprise, text))
-    return [
-        Oddity(row + 1, score, _words(found))
-        for (row, score), found in zip(worst, reasons, strict=True)
-    ]
+    return reasons
 
 
 def _words(reasons: list[tuple[float, str]]) -> str:

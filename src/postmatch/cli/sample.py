@@ -15,9 +15,8 @@ from postmatch.cli.groups import (
     OutputOption,
     Reading,
     Running,
-    given,
-    names,
 )
+from postmatch.cli.lists import given, names
 from postmatch.cli.models import loaded
 from postmatch.cli.session import Session, session
 
@@ -46,7 +45,8 @@ def sample(
     """Draw rows from a model, given what is known.
 
     Without TABLE, N new rows that agree with --given. With it, N completed copies of each of its
-    rows, after the columns "row" and "draw": given all that a row shows, or --given-columns of it.
+    rows, after the columns "row" and "draw", both counted from 1: given all that a row shows, or
+    --given-columns of it.
     """
     with session(running) as here:
         place = output or "-"
@@ -56,7 +56,8 @@ def sample(
         learned = loaded(here, model)
         values, columns = given(known), names(known_columns)
         if table is None:
-            blocks = iter([learned.draw(count, given=values, seed=running.seed)])
+            drawn = learned.draw(count, given=values, seed=running.seed)
+            blocks = iter([_in_types(learned, drawn, place, json=running.json)])
         else:
             check_names(learned.table, columns)
             blocks = _completed(here, learned, Source(table, reading), count, values, columns)
@@ -65,6 +66,15 @@ def sample(
         else:
             write_blocks(blocks, place)
             here.finish(place)
+
+
+def _in_types(model: "TableModel", drawn: Any, place: str, *, json: bool) -> Any:
+    """Return rows of text with numbers as numbers, if where they go can hold them."""
+    from postmatch.tables.reading import format_of
+    from postmatch.tables.typed import typed
+
+    text = format_of(place)[0] == "text" and not (json and place == "-")
+    return drawn if text else typed(model.table, drawn)
 
 
 def _completed(

@@ -13,9 +13,8 @@ from postmatch.cli.groups import (
     Reading,
     Running,
     TableArgument,
-    given,
-    names,
 )
+from postmatch.cli.lists import given, names
 from postmatch.cli.models import loaded
 from postmatch.cli.session import Session, session
 
@@ -38,7 +37,7 @@ def score(
     known: GivenOption = [],  # noqa: B006
     known_columns: GivenColumnsOption = [],  # noqa: B006
 ) -> None:
-    """Write "row,log_prob": the log-likelihood of what each row of TABLE shows.
+    """Write "row,log_prob": the log-likelihood of what each row of TABLE shows, counted from 1.
 
     In nats, densities in the units of the table; higher is more likely. With --given-columns it is
     that of the other columns given these; with --given the columns named have that value in every

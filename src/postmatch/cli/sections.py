@@ -2,8 +2,7 @@
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +10,10 @@ from torch import Tensor
 
 from postmatch.cli import page, svg
 from postmatch.cli.evidence import Evidence, in_units
-from postmatch.cli.wording import contents, written
+from postmatch.cli.wording import contents, trained, written
+from postmatch.models import TableModel
 from postmatch.tables import Column, Table
-from postmatch.tables.cells import level_text
+from postmatch.tables.cells import counted, level_text
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -30,21 +30,23 @@ def overview(name: str, table: Table, observed: Bools, evidence: Evidence) -> st
     rows, columns = observed.shape
     holes, gappy = int((~observed).sum()), int((~observed).any(1).sum())
     numbers = [
-        (f"{rows:,}", "rows"),
-        (
-            f"{columns:,}",
-            "columns"
-            if columns == len(table.columns)
-            else f"of {len(table.columns):,} columns modelled",
-        ),
-        (f"{holes:,}", f"cells missing, {_share(holes, observed.size)} of all"),
-        (f"{gappy:,}", f"rows with a gap, {_share(gappy, rows)} of all"),
+        _tile(rows, "row"),
+        _tile(columns, "column")
+        if columns == len(table.columns)
+        else (f"{columns:,}", f"of {counted(len(table.columns), 'column')} modelled"),
+        _tile(holes, "cell", f" missing, {_share(holes, observed.size)} of all"),
+        _tile(gappy, "row", f" with a gap, {_share(gappy, rows)} of all"),
     ]
     if np.isfinite(evidence.covered):
         numbers.append((f"{evidence.covered:.0%}", "of hidden numbers lay in their 90 % intervals"))
     title = f"<h1>{html.escape(name)}</h1>"
     sub = page.paragraph("What is missing, what was put there, and how far to trust it.", "sub")
     return f"<header>{title}{sub}</header>{page.tiles(numbers)}"
+
+
+def _tile(number: int, thing: str, more: str = "") -> tuple[str, str]:
+    value, words = counted(number, thing).split()
+    return value, words + more
 
 
 def missingness(table: Table, observed: Bools) -> str:
@@ -67,8 +69,8 @@ def missingness(table: Table, observed: Bools) -> str:
     words = "Each line is a column, along which the rows of the table run from left to right."
     if len(shown) < len(names):
         complete, more = int((counts == 0).sum()), int((counts > 0).sum()) - len(shown)
-        words += f" {complete:,} columns are complete" + (
-            f", {more:,} more are not." if more else "."
+        words += f" Complete: {counted(complete, 'column')}" + (
+            f"; not shown: {more:,}." if more else "."
         )
     return page.section(
         "What is missing", page.paragraph(words, "quiet"), picture, _patterns(names, hidden)
@@ -90,7 +92,11 @@ def _patterns(names: Sequence[str], hidden: Bools) -> str:
     if len(packed) > len(rows):
         rest = len(hidden) - sum(count for _, count in packed.most_common(6))
         rows.append(
-            [f"{len(packed) - len(rows):,} other patterns", f"{rest:,}", _share(rest, len(hidden))]
+            [
+                counted(len(packed) - len(rows), "other pattern"),
+                f"{rest:,}",
+                _share(rest, len(hidden)),
+            ]
         )
     return page.grid(["What is missing together", "rows", "share"], rows, (1, 2))
 
@@ -132,7 +138,7 @@ def distributions(
         "are single best guesses."
     )
     if len(order) > len(cards):
-        text += f" {len(order) - len(cards)} more columns are not shown."
+        text += f" Not shown: {counted(len(order) - len(cards), 'column')}."
     body = "".join(cards)
     return page.section(
         "Observed and imputed",
@@ -220,11 +226,12 @@ def columns(table: Table, observed: Bools) -> str:
     return page.section("What the columns were taken for", *parts)
 
 
-def footer(facts: Mapping[str, Any], command: str) -> str:
+def footer(model: TableModel, command: str) -> str:
     """Return how the page was made."""
+    facts = model.facts
     made = [f"postmatch {facts.get('version', '')}"]
     if "steps" in facts:
-        made.append(f"trained for {facts['steps']:,} steps in {facts.get('seconds', 0):,.0f} s")
+        made.append(f"trained for {trained(model)} in {facts.get('seconds', 0):,.0f} s")
     if "seed" in facts:
         made.append(f"seed {facts['seed']}")
     text = " · ".join(made)

@@ -29,6 +29,7 @@ class Session:
         self.out = Console(highlight=False)
         self.err = Console(stderr=True, highlight=False)
         self.warned: Counter[str] = Counter()
+        self.settled: set[str] = set()
 
     @property
     def quiet(self) -> bool:
@@ -40,9 +41,15 @@ class Session:
         if not self.quiet:
             self._line(self.err, text, "dim")
 
-    def show(self, result: RenderableType, *, aside: bool = False) -> None:
-        """Print a result for people to read, aside if stdout carries a table."""
-        if not self.quiet and not self.running.json:
+    def show(self, result: RenderableType, *, aside: bool = False, asked_for: bool = False) -> None:
+        """Print a result for people to read.
+
+        Args:
+            result: What rich can print.
+            aside: Whether stdout carries a table.
+            asked_for: Whether it is all that the command is for, so that --quiet keeps it.
+        """
+        if (asked_for or not self.quiet) and not self.running.json:
             (self.err if aside else self.out).print(result)
 
     def result(self, data: dict[str, Any]) -> None:
@@ -59,9 +66,15 @@ class Session:
     def warn(self, text: str) -> None:
         """Show a warning as one line, and of many that are alike the first ones."""
         kind = text.partition(":")[0]
+        if kind in self.settled:
+            return
         self.warned[kind] += 1
         if self.warned[kind] <= MOST_ALIKE:
             self._line(self.err, f"warning: {text}", "yellow")
+
+    def settle(self) -> None:
+        """Show no more warnings like those before: what follows is about the same rows again."""
+        self.settled |= set(self.warned)
 
     def fail(self, text: str) -> None:
         """Show an error as one line."""

@@ -1,7 +1,7 @@
 """What a command says at the end: how much was filled, how well, and the first rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from rich.console import Group, RenderableType
@@ -21,9 +21,11 @@ MOST_COLUMNS = 25
 class Filled:
     """Counts what was filled, block after block, and remembers the first rows of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: "TableModel") -> None:
+        self.model = model
         self.rows = 0
         self.cells: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
         self.names: list[str] = []
         self.first: list[tuple[int, list[str], list[bool]]] = []
 
@@ -31,7 +33,7 @@ class Filled:
         """Count the cells of a block that were changed, which are those that were filled."""
         import numpy as np
 
-        self.names, self.rows = list(before.column_names), self.rows + before.num_rows
+        self._begin(before)
         masks = [changed(a, b) for a, b in zip(before.columns, after.columns, strict=True)]
         for name, mask in zip(self.names, masks, strict=True):
             self.cells[name] += int(mask.sum())
@@ -41,52 +43,77 @@ class Filled:
                 texts = [_text(column[row].as_py()) for column in after.columns]
                 self.first.append((offset + row + 1, texts, holes[row].tolist()))
 
-    def count(self, block: Any, columns: Iterable[str]) -> None:
-        """Count the holes of a block by the columns they are in."""
-        self.names, self.rows = list(block.column_names), self.rows + block.num_rows
-        self.cells.update(columns)
+    def count(self, block: Any) -> None:
+        """Count the holes of a block that can be filled."""
+        from postmatch.cli.wording import labelled
 
-    def shown(self, model: "TableModel", outputs: Sequence[str]) -> list[RenderableType]:
+        self._begin(block)
+        counts = self.model.table.holes(block).sum(0).tolist()
+        pairs = zip(labelled(self.model.table), counts, strict=True)
+        self.cells.update({label: count for (_, label), count in pairs})
+
+    def _begin(self, block: Any) -> None:
+        from postmatch.cli.wording import labels
+
+        self.names, self.rows = labels(block.column_names), self.rows + block.num_rows
+        self.left.update(self.model.table.left_missing(block))
+
+    def shown(self, outputs: Sequence[str]) -> list[RenderableType]:
         """Return what people read at the end."""
         preview = self.preview()
         parts: list[RenderableType] = [] if preview is None else [preview, ""]
-        parts += [self.table(model), ""]
+        parts += [self.table(), *self.remark(), ""]
         if outputs[0] != "-":
             place = outputs[0] if len(outputs) == 1 else f"{outputs[0]} ... {outputs[-1]}"
             parts.append(Text.assemble("Written to ", (place, "bold")))
         return parts
 
-    def table(self, model: "TableModel") -> RenderableType:
-        """Return the cells filled per column, beside how well hidden ones were told."""
-        total = sum(self.cells.values())
-        title = f"{total:,} {'cell' if total == 1 else 'cells'} filled in {self.rows:,} rows"
+    def remark(self) -> list[Text]:
+        """Return what stays missing, in words."""
+        from postmatch.tables.cells import counted
+
+        total, names = sum(self.left.values()), [name for name, _ in self.left.most_common()]
         if not total:
-            return Text("No cell was missing, so none was filled.")
-        known = quality(model)
+            return []
+        more = f" and {counted(len(names) - 3, 'more column')}" if len(names) > 3 else ""
+        stay = f"{counted(total, 'cell')} {'stays' if total == 1 else 'stay'} missing"
+        return [Text(f"{stay} in {', '.join(map(repr, names[:3]))}{more}: not modelled.")]
+
+    def table(self) -> RenderableType:
+        """Return the cells filled per column, beside how well hidden ones were told."""
+        from postmatch.cli.wording import labels
+        from postmatch.tables.cells import counted
+
+        total = sum(self.cells.values())
+        if not total:
+            none = (
+                "No cell was filled." if self.left else "No cell was missing, so none was filled."
+            )
+            return Text(none)
+        known = quality(self.model)
         grid = plain_grid("column", "kind", ">filled", *(["on held-out cells"] if known else []))
-        kinds = {column.name: column.kind for column in model.table.columns}
+        table = self.model.table
+        kinds = dict(zip(labels(table.names), (c.kind for c in table.columns), strict=True))
         rows = [(name, count) for name, count in self.cells.most_common() if count]
         for name, count in rows[:MOST_COLUMNS]:
             extra = [known.get(name, "")] if known else []
             grid.add_row(Text(name), kinds.get(name, ""), f"{count:,}", *extra)
         if len(rows) > MOST_COLUMNS:
-            grid.add_row(
-                f"{len(rows) - MOST_COLUMNS} more",
-                "",
-                f"{sum(c for _, c in rows[MOST_COLUMNS:]):,}",
-            )
+            rest = sum(count for _, count in rows[MOST_COLUMNS:])
+            grid.add_row(f"{len(rows) - MOST_COLUMNS} more", "", f"{rest:,}")
         if known:
             grid.caption, grid.caption_justify = "These cells also chose when to stop.", "left"
-        return titled(title, grid)
+        return titled(f"{counted(total, 'cell')} filled in {counted(self.rows, 'row')}", grid)
 
-    def record(self, model: "TableModel", outputs: Sequence[str]) -> dict[str, Any]:
+    def record(self, outputs: Sequence[str]) -> dict[str, Any]:
         """Return the same for programs."""
         return {
             "rows": self.rows,
             "filled": {name: count for name, count in self.cells.items() if count},
+            "left_missing": dict(self.left),
             "outputs": list(outputs),
-            "notes": list(model.table.notes),
-            "model": model.facts,
+            "notes": list(self.model.table.notes),
+            "model": self.model.facts,
         }
 
     def preview(self) -> RenderableType | None:
@@ -107,7 +134,10 @@ class Filled:
             grid.add_row(str(row), *cells)
         whole = titled("First filled rows (* was missing)", grid)
         if len(shown) < len(self.names):
-            return Group(whole, Text(f"({len(self.names) - len(shown)} more columns)", "dim"))
+            from postmatch.tables.cells import counted
+
+            more = counted(len(self.names) - len(shown), "more column")
+            return Group(whole, Text(f"({more})", "dim"))
         return whole
 
 

@@ -1,52 +1,17 @@
 """Small pictures as inline SVG: data in, text out, nothing else needed."""
 
 import html
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from postmatch.cli.numbers import percent, percents, shortened, text_of, ticks
+
 Floats = NDArray[np.float64]
 
 OBSERVED, IMPUTED = "#3f6fa6", "#d8602b"
 PALE, GRID, INK, MUTED = "#b9cde4", "#e3e8ee", "#1d2733", "#66727f"
-
-
-def text_of(value: float) -> str:
-    """Return a number as people write it: four digits that matter, thousands apart.
-
-    Example:
-        >>> [text_of(v) for v in (4201.75, 0.012346, 1234567.0, 400.00002)]
-        ['4,202', '0.01235', '1,234,567', '400']
-    """
-    if not math.isfinite(value):
-        return "–"
-    if value == round(value) or abs(value) >= 1000:
-        return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3g}"
-    return f"{value:.4g}"
-
-
-def ticks(low: float, high: float, most: int = 5, least: float = 0.0) -> list[float]:
-    """Return round numbers between two numbers, at most so many and no closer than ``least``.
-
-    Example:
-        >>> ticks(31.2, 59.9)
-        [35.0, 40.0, 45.0, 50.0, 55.0]
-        >>> ticks(0, 1, 3)
-        [0.0, 0.5, 1.0]
-        >>> ticks(-0.5, 1.5, least=1.0)
-        [0.0, 1.0]
-    """
-    if not high > low:
-        return [float(low)]
-    rough = 10.0 ** math.floor(math.log10((high - low) / most))
-    for factor in (1, 2, 2.5, 5, 10, 20):
-        step = max(rough * factor, least)
-        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-        if last - first + 1 <= most:
-            break
-    return [float(round(k * step, 12)) for k in range(first, last + 1)]
 
 
 def picture(width: float, height: float, label: str, body: Sequence[str]) -> str:
@@ -88,16 +53,6 @@ def path(points: Sequence[tuple[float, float]], stroke: str, extra: str = "") ->
     return f'<path d="M{steps}" fill="none" stroke="{stroke}" {extra}/>'
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text, cut where it is too long.
-
-    Example:
-        >>> shortened("flipper_length_mm", 10)
-        'flipper_l…'
-    """
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def missing_map(names: Sequence[str], shares: Floats, counts: Sequence[int], rows: int) -> str:
     """Return a lane for each column, along which the rows run; darker where more is missing.
 
@@ -122,9 +77,9 @@ def missing_map(names: Sequence[str], shares: Floats, counts: Sequence[int], row
                 rectangle(left + place * strip, top + 2, width, lane - 4, IMPUTED)
                 .replace("/>", f'fill-opacity="{shade:.2f}"/>')
             )  # fmt: skip
-        percent = f"{count:,}  ({_percent(count / max(1, rows))})" if count else "complete"
+        share_text = f"{count:,}  ({percent(count / max(1, rows))})" if count else "complete"
         extra = "" if count else f'fill="{MUTED}"'
-        body.append(words(left + wide + 10, top + 14, percent, extra=extra))
+        body.append(words(left + wide + 10, top + 14, share_text, extra=extra))
     bottom = len(names) * lane
     for row in ticks(1, rows, 6):
         x = left + (row - 0.5) / rows * wide
@@ -132,12 +87,6 @@ def missing_map(names: Sequence[str], shares: Floats, counts: Sequence[int], row
         body.append(words(x, bottom + 16, text_of(row), anchor="middle", extra='class="tick"'))
     body.append(words(0, bottom + 16, "row", extra='class="tick"'))
     return picture(left + wide + right, bottom + 22, "Which cells are missing", body)
-
-
-def _percent(share: float) -> str:
-    if share == 0 or share >= 0.1:
-        return f"{share:.0%}"
-    return f"{share:.1%}" if share >= 0.001 else "<0.1%"
 
 
 def two_histograms(
@@ -194,17 +143,19 @@ def two_bars(levels: Sequence[str], seen: Floats, filled: Floats | None) -> str:
     """Return a pair of bars for each level: its share among observed and imputed cells."""
     left, wide, right = 98.0, 160.0, 42.0
     lane = 19.0 if filled is None else 27.0
-    groups = [(seen, PALE)] if filled is None else [(seen, PALE), (filled, IMPUTED)]
-    highest = max(float(shares.max()) for shares, _ in groups) or 1.0
+    groups = [(seen, PALE, percents(seen))]
+    if filled is not None:
+        groups.append((filled, IMPUTED, percents(filled)))
+    highest = max(float(shares.max()) for shares, _, _ in groups) or 1.0
     body = []
     for index, level in enumerate(levels):
         top = index * lane
         body.append(words(left - 8, top + lane / 2 + 4, shortened(level, 15), anchor="end"))
-        for place, (shares, fill) in enumerate(groups):
+        for place, (shares, fill, texts) in enumerate(groups):
             y, length = top + 3 + 11 * place, shares[index] / highest * wide
             body.append(rectangle(left, y, length, 10 if filled is not None else 13, fill))
             extra = 'class="small"' if filled is not None else ""
-            body.append(words(left + length + 5, y + 9, _percent(shares[index]), extra=extra))
+            body.append(words(left + length + 5, y + 9, texts[index], extra=extra))
     return picture(left + wide + right, len(levels) * lane + 4, "Shares of levels", body)
 
 
@@ -284,6 +235,7 @@ def flat_bars(shares: Floats, spread: float, label: str) -> str:
 
 def interval(
     ends: tuple[float, float],
+    best: float,
     quantiles: Sequence[float],
     shape: Floats,
     written: Callable[[float], str] = text_of,
@@ -292,7 +244,8 @@ def interval(
 
     Args:
         ends: Of the line.
-        quantiles: At 5, 25, 50, 75 and 95 %.
+        best: Where the dot stands.
+        quantiles: At 5, 25, 75 and 95 %.
         shape: Heights of the column's histogram along the line.
         written: How a value is written under the line.
     """
@@ -306,25 +259,25 @@ def interval(
     tall = shape / (shape.max() or 1.0) * (base - 3)
     body = [rectangle(6 + i * step, base - h, step, h, "#e4ebf3") for i, h in enumerate(tall)]
     body.append(line(6, base, width - 6, base, "#c6ced8"))
-    first, lower, median, upper, last = (across(q) for q in quantiles)
+    first, lower, upper, last = (across(q) for q in quantiles)
     thin, thick = 'stroke-width="2"', 'stroke-width="7" stroke-opacity="0.45"'
     for a, b, extra in ((first, last, thin), (lower, upper, thick)):
         body.append(line(a, middle, b, middle, IMPUTED, f'{extra} stroke-linecap="round"'))
-    body.append(dot(median, middle, 4.2, IMPUTED, 'stroke="#fff" stroke-width="1.3"'))
+    body.append(dot(across(best), middle, 4.2, IMPUTED, 'stroke="#fff" stroke-width="1.3"'))
     body.append(words(6, base + 12, written(low)))
     body.append(words(width - 6, base + 12, written(high), anchor="end"))
     return picture(width, base + 16, "The interval on the range of its column", body)
 
 
-def chances(names: Sequence[str], shares: Floats) -> str:
-    """Return a bar for each of a few levels, with its probability."""
+def chances(names: Sequence[str], shares: Floats, texts: Sequence[str]) -> str:
+    """Return a bar for each of a few levels, with its probability in words."""
     left, wide, lane = 84.0, 130.0, 16.0
     body = []
-    for index, (name, share) in enumerate(zip(names, shares, strict=True)):
+    for index, (name, share, text) in enumerate(zip(names, shares, texts, strict=True)):
         top = index * lane
         fill = IMPUTED if index == 0 else "#e9b59d"
         body.append(words(left - 8, top + 12, shortened(name, 13), anchor="end"))
         body.append(rectangle(left, top + 3, wide, lane - 6, "#eef2f6"))
         body.append(rectangle(left, top + 3, share * wide, lane - 6, fill))
-        body.append(words(left + wide + 6, top + 12, f"{share:.0%}"))
+        body.append(words(left + wide + 6, top + 12, text))
     return picture(260, len(names) * lane + 2, "Probabilities of levels", body)

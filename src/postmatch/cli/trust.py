@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from postmatch.cli import page, svg
-from postmatch.cli.evidence import ColumnEvidence, Evidence, in_units
+from postmatch.cli.evidence import Answers, ColumnEvidence, Evidence, in_units
+from postmatch.cli.numbers import percents, text_of
 from postmatch.cli.sections import bin_edges, heights
-from postmatch.cli.wording import written
+from postmatch.cli.wording import labelled, written
 from postmatch.tables import Column, Table
-from postmatch.tables.cells import level_text
+from postmatch.tables.cells import counted, level_text
 
 Floats = NDArray[np.float64]
 Shape = tuple[Floats, Floats]
@@ -77,11 +78,11 @@ def _numbers(evidence: Evidence, seed: int) -> list[str]:
 
 
 def _levels(evidence: Evidence) -> list[str]:
-    pairs = [c.confidence() for c in evidence.columns if not c.column.is_number]
-    if not pairs:
+    columns = [c for c in evidence.columns if not c.column.is_number]
+    if not columns:
         return []
-    sure = np.concatenate([pair[0] for pair in pairs])
-    right = np.concatenate([pair[1] for pair in pairs])
+    sure = np.concatenate([c.sure for c in columns])
+    right = np.concatenate([c.best == c.truth for c in columns])
     bins = np.minimum((sure * 8).astype(int), 7)
     used = [b for b in range(8) if (bins == b).any()]
     x = np.array([sure[bins == b].mean() for b in used])
@@ -123,18 +124,18 @@ def _score(c: ColumnEvidence) -> list[str]:
     better = f"{1 - c.error / c.simple_error:.0%}" if c.simple_error > 0 else "–"
     unit = " days" if c.column.kind == "date" else ""
     errors = [
-        f"{svg.text_of(float(f'{e:.3g}'))}{unit}" if number else f"{e:.0%} wrong"
+        f"{text_of(float(f'{e:.3g}'))}{unit}" if number else f"{e:.0%} wrong"
         for e in (c.error, c.simple_error)
     ]
     covered = f"{c.covered:.0%}" if number else ""
-    return [c.column.name, f"{len(c.truth):,}", *errors, better, covered]
+    return [c.label, f"{len(c.truth):,}", *errors, better, covered]
 
 
 def _note(text: str) -> str:
     return f'<div class="note">{page.paragraph(text)}</div>'
 
 
-def single_rows(table: Table, x: Tensor, observed: Tensor, rows: Tensor, drawn: Tensor) -> str:
+def single_rows(table: Table, x: Tensor, observed: Tensor, rows: Tensor, told: Answers) -> str:
     """Return a few rows with holes, and what the model says of each hole.
 
     Args:
@@ -142,7 +143,7 @@ def single_rows(table: Table, x: Tensor, observed: Tensor, rows: Tensor, drawn: 
         x: All rows.
         observed: Of them.
         rows: The rows to show.
-        drawn: Of them, ``(samples, rows, columns)``.
+        told: What the model says of these.
     """
     if not len(rows):
         return ""
@@ -151,33 +152,38 @@ def single_rows(table: Table, x: Tensor, observed: Tensor, rows: Tensor, drawn: 
         for index, column in enumerate(table.modelled)
         if column.is_number and not observed[rows, index].all()
     }
-    parts = [
-        _row(table, row, x[row], observed[row], drawn[:, place], shapes)
-        for place, row in enumerate(rows.tolist())
-    ]
+    parts = []
+    for place, row in enumerate(rows.tolist()):
+        holes = [
+            _number_hole(column, label, told, (place, index), shapes[index])
+            if column.is_number
+            else _level_hole(column, label, told, (place, index))
+            for index, (column, label) in enumerate(labelled(table))
+            if not observed[row, index]
+        ]
+        parts.append(_row(row, _known(table, x[row], observed[row]), holes))
     text = (
-        "The dot is the median, the thick bar holds half of the probability and the thin one 90 %; "
-        "behind them the column's observed values."
+        "The dot is what is filled in, the thick bar holds half of the probability and the thin "
+        "one 90 %; behind them the column's observed values."
     )
     return page.section("A few rows, with their intervals", page.paragraph(text, "quiet"), *parts)
 
 
-def _row(
-    table: Table, row: int, x: Tensor, observed: Tensor, drawn: Tensor, shapes: dict[int, Shape]
-) -> str:
-    known, holes = [], []
-    for index, column in enumerate(table.modelled):
-        if observed[index]:
-            value = written(column, float(in_units(column, x[index])))
-            known.append(f"{html.escape(column.name)} <b>{html.escape(value)}</b>")
-        else:
-            holes.append(
-                _hole(column, in_units(column, drawn[:, index], answer=True), shapes.get(index))
-            )
+def _known(table: Table, x: Tensor, observed: Tensor) -> list[str]:
+    """Return what a row shows, in words."""
+    return [
+        f"{html.escape(label)} "
+        f"<b>{html.escape(written(column, float(in_units(column, x[index]))))}</b>"
+        for index, (column, label) in enumerate(labelled(table))
+        if observed[index]
+    ]
+
+
+def _row(row: int, known: Sequence[str], holes: Sequence[str]) -> str:
     words = _listed(known, MOST_KNOWN, " · ") or "nothing is known of this row"
     body = "".join(holes[:MOST_HOLES])
     if len(holes) > MOST_HOLES:
-        body += page.paragraph(f"and {len(holes) - MOST_HOLES} more holes", "quiet")
+        body += page.paragraph(f"and {counted(len(holes) - MOST_HOLES, 'more hole')}", "quiet")
     return f'<div class="row"><h3>Row {row + 1:,}</h3><p class="seen">{words}</p>{body}</div>'
 
 
@@ -194,22 +200,32 @@ def _shape(column: Column, seen: Floats) -> Shape:
     return edges, heights(seen, edges)
 
 
-def _hole(column: Column, draws: Floats, shape: Shape | None) -> str:
-    if column.is_number and shape is not None:
-        edges, tall = shape
-        quantiles = np.quantile(draws, [0.05, 0.25, 0.5, 0.75, 0.95])
-        low, _, middle, _, high = (written(column, float(q)) for q in quantiles)
-        ends = (float(edges[0]), float(edges[-1]))
-        picture = svg.interval(ends, quantiles.tolist(), tall, lambda v: written(column, v))
-        said = f"<b>{html.escape(middle)}</b> &nbsp;90 %: {html.escape(low)} to {html.escape(high)}"
-    else:
-        shares = np.bincount(draws.astype(int), minlength=len(column.levels)) / len(draws)
-        top = np.argsort(-shares, kind="stable")[:3]
-        top = top[shares[top] > 0]
-        names = [level_text(column.levels[i]) for i in top]
-        picture = svg.chances(names, shares[top])
-        said = f"<b>{html.escape(names[0])}</b> &nbsp;with probability {shares[top[0]]:.0%}"
-    name = f'<div class="name">{html.escape(column.name)}</div>'
+def _number_hole(
+    column: Column, label: str, told: Answers, place: tuple[int, int], shape: Shape
+) -> str:
+    edges, tall = shape
+    best = float(in_units(column, told.best[place], answer=True))
+    quantiles = in_units(column, told.quantiles[:, *place], answer=True)
+    middle, low, high = (written(column, float(v)) for v in (best, quantiles[0], quantiles[-1]))
+    ends = (float(edges[0]), float(edges[-1]))
+    picture = svg.interval(ends, best, quantiles.tolist(), tall, lambda v: written(column, v))
+    said = f"<b>{html.escape(middle)}</b> &nbsp;90 %: {html.escape(low)} to {html.escape(high)}"
+    return _hole(label, picture, said)
+
+
+def _level_hole(column: Column, label: str, told: Answers, place: tuple[int, int]) -> str:
+    row, index = place
+    shares = told.chances[index][row].double().numpy()
+    top = np.argsort(-shares, kind="stable")[:3]
+    texts = np.array(percents(shares), dtype=object)
+    names = [level_text(column.levels[i]) for i in top]
+    picture = svg.chances(names, shares[top], texts[top].tolist())
+    sure = f"&nbsp;with probability {texts[top[0]]}"
+    return _hole(label, picture, f"<b>{html.escape(names[0])}</b> {sure}")
+
+
+def _hole(label: str, picture: str, said: str) -> str:
+    name = f'<div class="name">{html.escape(label)}</div>'
     return f'<div class="hole">{name}<div>{picture}</div><div class="said">{said}</div></div>'
 
 

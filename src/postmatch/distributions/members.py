@@ -65,8 +65,9 @@ class MemberMixture(Distribution):
             out = uniform.new_empty(shape)
             for m, part in enumerate(self.parts):
                 own = (member[:, 0] == m).nonzero().squeeze(1)
-                out[own, ..., 0] = float(m)
-                out[own, ..., 1:] = from_noise(part, rest[own])
+                if len(own):  # of few samples, some parts have none
+                    out[own, ..., 0] = float(m)
+                    out[own, ..., 1:] = from_noise(part, rest[own])
             return out
         z = torch.stack([from_noise(part, rest) for part in self.parts], dim=-2)
         index = member[..., None, None].expand(*z.shape[:-2], 1, z.shape[-1])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from postmatch.nets.linear import Linear, linear
 from postmatch.nets.precision import full_precision
 
 
@@ -25,7 +26,7 @@ class MaskedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the affine map of ``x``."""
-        return F.linear(x, self.weight * self.mask, self.bias)
+        return linear(x, self.weight, self.bias, self.mask)
 
 
 @final
@@ -65,9 +66,9 @@ class MaskedResidualNet(nn.Module):
         self.last = MaskedLinear(seen_by_output)
         self.has_context = context_size > 0
         if self.has_context:
-            self.context_in = nn.Linear(context_size, width, bias=False)
+            self.context_in = Linear(context_size, width, bias=False)
             # The first outputs see few hidden units, so the context also reaches them directly.
-            self.context_out = nn.Linear(context_size, size * outputs, bias=False)
+            self.context_out = Linear(context_size, size * outputs, bias=False)
 
     def forward(self, z: Tensor, context: Tensor | None = None) -> Tensor:
         """Return ``(..., outputs, size)`` for ``z`` of shape ``(..., size)``."""

@@ -4,6 +4,8 @@ from typing import final
 
 from torch import Tensor, nn
 
+from postmatch.nets.linear import Linear
+
 
 @final
 class ResidualBlock(nn.Module):
@@ -12,8 +14,8 @@ class ResidualBlock(nn.Module):
     def __init__(self, width: int, dropout: float = 0.0, *, normalised: bool = True) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width) if normalised else nn.Identity()
-        self.inner = nn.Linear(width, width)
-        self.outer = nn.Linear(width, width)
+        self.inner = Linear(width, width)
+        self.outer = Linear(width, width)
         self.activation = nn.SiLU()
         self.dropout = nn.Dropout(dropout)
 
@@ -41,7 +43,7 @@ class ResidualMLP(nn.Module):
     ) -> None:
         super().__init__()
         self.width = width
-        self.first = nn.Linear(in_size, width)
+        self.first = Linear(in_size, width)
         blocks = [ResidualBlock(width, dropout, normalised=normalised) for _ in range(num_blocks)]
         self.blocks = nn.Sequential(*blocks)
         norm = nn.LayerNorm(width) if normalised else nn.Identity()

@@ -39,7 +39,7 @@ class Cells:
         missing: The holes, which ``decode`` may fill.
         values: Numbers, 0 / 1 for booleans, days since 1970 for dates; NaN where missing.
         codes: Position of each cell in ``texts``, -1 where missing.
-        texts: The distinct values as text without blanks around.
+        texts: The distinct values, less those that mean a hole, as text without blanks around.
         objects: The distinct values as the caller has them.
         ordered: The caller's type declares an order of its levels.
         precision: Relative rounding error of the values.
@@ -101,6 +101,16 @@ class Cells:
 def spread(values: Floats, codes: Codes) -> Floats:
     """Return ``values[codes]`` with NaN where the code is -1."""
     return np.append(values, np.nan)[codes]
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things in words.
+
+    Example:
+        >>> counted(1, "cell"), counted(2_000, "cell")
+        ('1 cell', '2,000 cells')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def level_text(value: object) -> str:
@@ -231,16 +241,12 @@ def _coded(
         texts = pa.array([level_text(value) for value in objects], pa.string())
     tokens = MISSING_TEXT | {text.strip() for text in missing}
     hole = pc.is_in(texts, value_set=pa.array(tokens, pa.string()))
-    holes = np.append(hole.to_numpy(zero_copy_only=False).astype(bool), True)  # code -1 is the last
-    absent = holes[codes]
-    return Cells(
-        source,
-        absent,
-        codes=np.where(absent, -1, codes),
-        texts=texts,
-        objects=objects,
-        ordered=ordered,
-    )
+    keep = ~hole.to_numpy(zero_copy_only=False).astype(bool)
+    if not keep.all():  # what means a missing cell is neither a level nor an example of style
+        texts = texts.filter(pa.array(keep))
+        objects = [value for value, kept in zip(objects, keep, strict=True) if kept]
+        codes = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)[codes]
+    return Cells(source, codes < 0, codes=codes, texts=texts, objects=objects, ordered=ordered)
 
 
 def _floats(array: Any) -> Floats:

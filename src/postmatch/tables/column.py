@@ -149,7 +149,7 @@ class Column:
             moments = _moments(values)
             return moments.astype("datetime64[D]") if form == "date" else moments
         if form == "integer":
-            return np.rint(values).astype(np.int64)
+            return np.rint(values).astype(np.uint64 if self.high >= 2.0**63 else np.int64)
         if form == "boolean":
             return np.greater_equal(values, 0.5)
         if form == "object" and self.kind == "integer":

@@ -8,7 +8,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, final
 
@@ -31,14 +31,16 @@ class Layout:
     Args:
         sep: The character between cells.
         header: Whether the first line holds the names.
+        suffix: Of the file, such as ``.csv``; none of stdin.
     """
 
     sep: str = ","
     header: bool = True
+    suffix: str = ""
 
     def attach(self, table: Any) -> Any:
         """Return the table with this layout in its metadata."""
-        note = json.dumps({"sep": self.sep, "header": self.header}).encode()
+        note = json.dumps(asdict(self)).encode()
         return table.replace_schema_metadata({**(table.schema.metadata or {}), LAYOUT_KEY: note})
 
     @staticmethod
@@ -46,6 +48,27 @@ class Layout:
         """Return the layout of the text file that a schema came from, if it did."""
         note = (schema.metadata or {}).get(LAYOUT_KEY)
         return None if note is None else Layout(**json.loads(note))
+
+    def sep_for(self, suffix: str) -> str:
+        """Return what separates the cells of a file with this suffix, written from this one.
+
+        Its own separator, but for one that another suffix than its own does not promise.
+        """
+        if suffix == ".tsv":
+            return "\t"
+        strange = suffix == ".csv" and suffix != self.suffix and self.sep not in (",", ";")
+        return "," if strange else self.sep
+
+
+def text_suffix(path: str | Path) -> str:
+    """Return the suffix of a text file, less that of its compression; none of stdin.
+
+    Example:
+        >>> text_suffix("people.CSV.gz")
+        '.csv'
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes if suffix.lower() != ".gz"]
+    return suffixes[-1] if suffixes else ""
 
 
 def text_blocks(path: str | Path, sep: str | None, *, header: bool, gzipped: bool) -> Iterator[Any]:
@@ -59,10 +82,10 @@ def text_blocks(path: str | Path, sep: str | None, *, header: bool, gzipped: boo
     if not head.strip():
         raise ValueError(f"{path}: the file is empty")
     if sep is None:
-        sep = find_separator(head, "\t" if ".tsv" in Path(path).suffixes else ",")
+        sep = find_separator(head, "\t" if text_suffix(path) == ".tsv" else ",")
     first, lines = _first_row(head, sep)
     names = first if header else [f"x{position}" for position in range(len(first))]
-    layout = Layout(sep, header)
+    layout = Layout(sep, header, text_suffix(path))
     keys = [str(position) for position in range(len(names))]  # names may repeat
     try:
         with opener() as file:

@@ -2,21 +2,25 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from postmatch.tables.cells import Cells, Floats, level_text, parse_numbers
+from postmatch.tables.cells import Bools, Cells, Floats, counted, level_text, parse_numbers
 from postmatch.tables.column import Column, Kind, Level
-from postmatch.tables.scaling import LARGEST, scaling_of
-from postmatch.tables.styles import SAMPLE, Style, date_format, digits_of
+from postmatch.tables.scaling import LARGEST, decimals_of, scaling_of
+from postmatch.tables.styles import SAMPLE, Style, date_format, number_form
 
 NEARLY_ALL = 0.98  # of the cells read as numbers, or dates: then the column is one of numbers
 MOST_LEVELS = 1_000
 FEW = 10  # so many distinct values are levels, however few the rows
 SHORTEST_COUNTER = 20  # rows 1, 2, 3, ... fewer than this may be data
+NO_VALUE = "has no value at all"
+FINEST_SCALE = 1e-9  # of numbers that are written to all of their decimals
 ID_NAME = re.compile(r"(.*[_\s.-])?(id|uuid|guid|index|rowid|rownum|unnamed: 0)", re.I)
+NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 CAMEL_ID = re.compile(r".*[a-z](Id|ID)")
 
 Found = tuple[Column, str | None]  # a column, and what the user should hear about it
@@ -32,7 +36,7 @@ def detect(name: str, cells: Cells, *, identifiers: bool = True) -> Found:
     """
     seen = int((~cells.missing).sum())
     if seen == 0:
-        return ignored(name, "has no value at all")
+        return ignored(name, NO_VALUE)
     if cells.source == "other":
         return ignored(name, "holds neither numbers, dates nor text")
     if cells.source == "boolean":
@@ -77,7 +81,7 @@ def number_column(name: str, cells: Cells, *, date: bool = False, comma: bool = 
     every = cells.dates() if date else cells.numbers(comma=comma)
     values = every[np.abs(every) <= LARGEST]  # neither NaN nor infinite
     if len(values) == 0:
-        return ignored(name, "has no finite value")
+        return ignored(name, f"has no number up to {LARGEST:g}")
     whole = np.array_equal(values, np.rint(values))
     unit = date_unit(values) if date else float(whole)
     scaling = scaling_of(values, unit, cells.precision)
@@ -93,24 +97,32 @@ def number_column(name: str, cells: Cells, *, date: bool = False, comma: bool = 
         discrete=scaling.discrete,
         knots=scaling.knots,
         atoms=scaling.atoms,
-        style=number_style(cells, scaling.decimals, unit, comma=comma, date=date),
+        style=number_style(cells, values, unit, comma=comma, date=date),
     )
-    strange = ~cells.missing & np.isnan(every)
+    what = "a date" if date else "a number"
+    return _with_strange(column, cells, ~cells.missing & np.isnan(every), f"that are not {what}")
+
+
+def ordered_column(name: str, cells: Cells, order: Sequence[str]) -> Found:
+    """Return a column of the levels that the user names, in that order."""
+    column = Column(name, "ordered", levels=tuple(order), style=_style(cells))
+    strange = ~cells.missing & ~column.encode(cells)[1]
+    return _with_strange(column, cells, strange, "with none of the levels given")
+
+
+def _with_strange(column: Column, cells: Cells, strange: Bools, what: str) -> Found:
+    """Return a column and, if it has cells that it cannot hold, a note of them."""
     if not strange.any():
         return column, None
-    what = "date" if date else "number"
+    examples = ", ".join(map(repr, cells.examples(strange)))
     return column, (
-        f"column {name!r}: {strange.sum():,} cells do not read as a {what} "
-        f"({', '.join(map(repr, cells.examples(strange)))}): kept as they are"
+        f"column {column.name!r}: {counted(int(strange.sum()), 'cell')} {what} ({examples}), "
+        "hidden from the model and kept"
     )
 
 
-def levels_column(
-    name: str, cells: Cells, *, ordered: bool = False, order: Sequence[str] = ()
-) -> Found:
-    """Return a column of levels: those seen, or in the order that the user or the type declares."""
-    if order:
-        return Column(name, "ordered", levels=tuple(order), style=_style(cells)), None
+def levels_column(name: str, cells: Cells, *, ordered: bool = False) -> Found:
+    """Return a column of the levels seen, in their type's order or that of their numbers."""
     texts, objects, codes = cells.levels()
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     total: dict[str, int] = {}
@@ -121,7 +133,7 @@ def levels_column(
             value.setdefault(text, _plain(item))
     kept = list(total)
     if not (ordered and cells.ordered):
-        kept.sort(key=natural_order)
+        kept.sort(key=by_numbers if ordered else natural_order)
     note = None
     if len(kept) > MOST_LEVELS:
         common = set(sorted(kept, key=lambda text: -total[text])[:MOST_LEVELS])
@@ -137,9 +149,17 @@ def levels_column(
     return Column(name, kind, levels=levels, style=_style(cells)), note
 
 
+def by_numbers(text: str) -> tuple[list[float], str]:
+    """Return a key that sorts levels by the numbers they hold alone: under 5, 5-9, 10 or more."""
+    try:
+        return [float(text)], text
+    except ValueError:
+        return [float(number) for number in NUMBERS.findall(text)], text
+
+
 def natural_order(text: str) -> tuple[list[tuple[int, float, str]], str]:
     """Return a key that sorts numbers inside text by value: 5-9 before 10-14."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    parts = re.split(f"({NUMBERS.pattern})", text)
     return [(0, float(p), "") if i % 2 else (1, 0.0, p) for i, p in enumerate(parts) if p], text
 
 
@@ -175,16 +195,13 @@ def date_unit(days: Floats) -> float:
     return 1.0 / 86_400_000_000
 
 
-def number_style(
-    cells: Cells, decimals: int | None, unit: float, *, comma: bool, date: bool
-) -> Style:
+def number_style(cells: Cells, values: Floats, unit: float, *, comma: bool, date: bool) -> Style:
     """Return how numbers or dates of this column are written."""
     if cells.source != "text":
         if date:
             return Style(date="%Y-%m-%d" if unit == 1.0 else "%Y-%m-%d %H:%M:%S")
-        return Style(decimals=0, digits=17) if unit else Style(
-            decimals=15 if decimals is None else decimals, digits=6 if decimals is None else 17
-        )  # fmt: skip
+        decimals = 0 if unit else decimals_of(values, FINEST_SCALE, cells.precision)
+        return Style() if decimals is None else Style(decimals, digits=17)
     padding = _style(cells)
     texts = _sample(cells.texts)
     if date:
@@ -192,10 +209,8 @@ def number_style(
         common = max(set(formats), key=lambda form: (formats.count(form), form))
         return Style(date=common, lead=padding.lead, trail=padding.trail)
     numbers = np.isfinite(parse_numbers(pa.array(texts), comma=comma))
-    most, digits, fixed = digits_of(
-        [text for text, good in zip(texts, numbers, strict=True) if good]
-    )
-    return Style(most, digits, fixed, comma, padding.lead, padding.trail)
+    form = number_form([text for text, good in zip(texts, numbers, strict=True) if good])
+    return replace(form, comma=comma, lead=padding.lead, trail=padding.trail)
 
 
 def _style(cells: Cells) -> Style:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Self, final
 
 SAMPLE = 5_000  # distinct texts looked at
+EXACT = 1e22  # below, a whole number is written in full
 PARTS = re.compile(r"[+-]?0*(\d*)[.,]?(\d*)(?:[eE]([+-]?\d+))?")
 
 
@@ -24,6 +25,7 @@ class Style:
         lead: Blanks before every cell, as after the commas of ``a, b``.
         trail: Blanks after every cell.
         date: The format of dates, as for ``strftime``.
+        exponent: Every number has an exponent, as 5.126e+06 has.
     """
 
     decimals: int = 15
@@ -33,6 +35,7 @@ class Style:
     lead: str = ""
     trail: str = ""
     date: str = "%Y-%m-%d"
+    exponent: bool = False
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> Self:
@@ -53,7 +56,10 @@ class Style:
 
     def number(self, value: float) -> str:
         """Return a number as this column writes numbers."""
-        if abs(value) >= 1e15:
+        if self.exponent:
+            text = f"{value:.{self.digits - 1}e}"
+            return self.pad(text.replace(".", ",") if self.comma else text)
+        if abs(value) >= (1e15 if self.decimals else EXACT):
             return self.pad(f"{value:.{self.digits}g}")
         places = self.decimals
         if not self.fixed and value:
@@ -70,9 +76,9 @@ class Style:
         return self.pad(value.strftime(self.date))
 
 
-def digits_of(texts: Sequence[str]) -> tuple[int, int, bool]:
-    """Return most decimals, most significant digits, and whether all decimals are alike."""
-    decimals, digits, exponents = [0], [1], False
+def number_form(texts: Sequence[str]) -> Style:
+    """Return decimals, digits and exponents of numbers as text."""
+    decimals, digits, exponents = [0], [1], []
     shown = set()
     for text in texts:
         match = PARTS.fullmatch(text)
@@ -81,9 +87,14 @@ def digits_of(texts: Sequence[str]) -> tuple[int, int, bool]:
         whole, fraction, exponent = match.groups()
         decimals.append(len(fraction) - int(exponent or 0))
         digits.append(len((whole + fraction).lstrip("0")))
-        exponents |= exponent is not None
+        exponents.append(exponent is not None)
         shown.add(len(fraction))
-    return min(max(decimals), 15), min(max(digits), 17), len(shown) == 1 and not exponents
+    return Style(
+        min(max(decimals), 15),
+        min(max(digits), 17),
+        fixed=len(shown) == 1 and not any(exponents),
+        exponent=bool(exponents) and all(exponents),
+    )
 
 
 def date_format(text: str) -> str:

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from postmatch.distributions.columns import ColumnSpec
-from postmatch.tables.cells import Bools, Cells, level_text, read_array
+from postmatch.tables.cells import Cells, level_text, read_array
 from postmatch.tables.column import Array, Column, Form
 from postmatch.tables.detection import detect
+from postmatch.tables.explaining import reasons, refusal
 from postmatch.tables.frames import Frame, frame_of
-from postmatch.tables.overrides import as_asked, overrides, unknown_name
+from postmatch.tables.overrides import as_asked, overrides, several, unknown_name
 
 Ordered = Mapping[str, Sequence[str]] | Collection[str]
 
@@ -69,12 +70,12 @@ class Table:
             raise ValueError("the table has no columns")
         if frame.rows == 0:
             raise ValueError("the table has no rows: nothing can be learned from it")
-        order = dict(ordered) if isinstance(ordered, Mapping) else dict.fromkeys(ordered, ())
         asked = overrides(
             frame.names,
-            {"categorical": categorical, "ordered": order, "numeric": numeric, "ignore": ignore},
+            {"categorical": categorical, "ordered": ordered, "numeric": numeric, "ignore": ignore},
         )
-        tokens = tuple(str(text).strip() for text in missing)
+        order = dict(ordered) if isinstance(ordered, Mapping) else {}
+        tokens = tuple(str(text).strip() for text in several("missing", missing))
         found = []
         for position, name in enumerate(frame.names):
             cells = frame.cells(position, tokens)
@@ -134,8 +135,8 @@ class Table:
             x[:, index], observed[:, index] = column.encode(cells)
             strange = ~cells.missing & ~observed[:, index]
             if strange.any():
-                reason, text = _explain(column, cells, strange)
-                unused.setdefault(reason, []).append(text)
+                for reason, text in reasons(column, cells, strange):
+                    unused.setdefault(reason, []).append(text)
         for reason, texts in unused.items():
             warnings.warn(
                 f"{reason} are hidden from the model and kept as they are: {'; '.join(texts)}",
@@ -143,6 +144,27 @@ class Table:
                 stacklevel=2,
             )
         return torch.from_numpy(x), torch.from_numpy(observed)
+
+    def holes(self, data: Any) -> Tensor:
+        """Return the cells that ``decode`` fills, bool, ``(rows, modelled)``.
+
+        They are hidden, but not all that is hidden is one of them: see ``encode``.
+        """
+        frame = frame_of(data)
+        missing = np.zeros((frame.rows, len(self.modelled)), dtype=np.bool_)
+        for index, _, position in self._positions(frame):
+            missing[:, index] = frame.cells(position, self.missing).missing
+        return torch.from_numpy(missing)
+
+    def left_missing(self, data: Any) -> dict[str, int]:
+        """Return how many cells are missing in each column that is not modelled, if any are."""
+        frame = frame_of(data)
+        filled = {position for _, _, position in self._positions(frame)}
+        counts: Counter[str] = Counter()
+        for position, name in enumerate(frame.names):
+            if position not in filled:
+                counts[name] += int(frame.cells(position, self.missing).missing.sum())
+        return dict(+counts)
 
     def decode(self, x: Tensor, original: Any, *, clip: bool = True) -> Any:
         """Return the original with its missing cells, and only those, filled from x.
@@ -251,12 +273,7 @@ class Table:
         cells = read_array(pa.array(texts, pa.string()), self.missing)
         wrong = ~cells.missing & ~column.encode(cells)[1]
         if wrong.any():
-            if column.is_number:
-                wanted = "a date such as 2024-01-31" if column.kind == "date" else "a number"
-            else:
-                known = [level_text(level) for level in column.levels]
-                wanted = f"one of {', '.join(known[:10])}{', ...' if len(known) > 10 else ''}"
-            raise ValueError(f"{name} must be {wanted}, got {cells.examples(wrong)[0]!r}")
+            raise ValueError(refusal(column, cells, wrong))
 
 
 def _as_cells(column: Column, values: Array, form: Form, cells: Cells) -> Array:
@@ -269,17 +286,6 @@ def _as_cells(column: Column, values: Array, form: Form, cells: Cells) -> Array:
     mapped = np.empty(len(out), dtype=object)
     mapped[:] = [own.get(level_text(value), value) for value in out.tolist()]
     return mapped
-
-
-def _explain(column: Column, cells: Cells, strange: Bools) -> tuple[str, str]:
-    examples = ", ".join(map(repr, cells.examples(strange)))
-    text = f"column {column.name!r} ({strange.sum():,} cells: {examples})"
-    if not column.is_number:
-        return "levels unseen by fit", text
-    numbers = cells.dates() if column.kind == "date" else cells.numbers(comma=column.style.comma)
-    if np.isnan(numbers[strange]).all():
-        return "cells that do not read as the numbers or dates of their column", text
-    return "infinite or absurdly large numbers", text
 
 
 def _numbered(names: Sequence[str]) -> list[tuple[str, int]]:

@@ -2,11 +2,13 @@
 
 import abc
 import contextlib
+import errno
 import gzip
 import os
 import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, final
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from postmatch.tables.delimited import LAYOUT_KEY, Layout
+from postmatch.tables.delimited import LAYOUT_KEY, Layout, text_suffix
 from postmatch.tables.reading import format_of
 
 
@@ -35,14 +37,14 @@ class Writer(abc.ABC):
 class TextWriter(Writer):
     """Delimited text, quoted only where a cell holds a separator, a quote or a line end."""
 
-    def __init__(self, file: IO[bytes], sep: str | None, header: bool | None, default: str) -> None:
-        self.file, self.sep, self.header, self.default = file, sep, header, default
+    def __init__(self, file: IO[bytes], sep: str | None, header: bool | None, suffix: str) -> None:
+        self.file, self.sep, self.header, self.suffix = file, sep, header, suffix
         self.started = False
 
     def write(self, table: Any) -> None:
         """Append a table's rows."""
-        layout = Layout.of(table.schema) or Layout(self.default)
-        sep = self.sep or layout.sep
+        layout = Layout.of(table.schema) or Layout()
+        sep = self.sep or layout.sep_for(self.suffix)
         header = layout.header if self.header is None else self.header
         if header and not self.started:
             names = [pa.array([name], pa.string()) for name in table.column_names]
@@ -122,16 +124,16 @@ def open_writer(
     """Open a file for ``write``; it appears under its name when all is written, or not at all.
 
     Args:
-        path: As for ``stream_table``; the suffix tells the format and ``-`` is stdout as CSV.
-        sep: Of text; if not given that of the text file the table came from, else by suffix.
+        path: As for ``stream_table``; the suffix tells the format and ``-`` is stdout as text.
+        sep: Of text; if not given, tabs for ``.tsv``, else that of the text file the table came
+            from, or a comma.
         header: Of text; if not given as in the text file the table came from, else True.
     """
     kind, gzipped = format_of(path)
-    with _atomic(path) as raw, _gzip(raw) if gzipped else contextlib.nullcontext(raw) as file:
+    with atomic(path) as raw, _gzip(raw) if gzipped else contextlib.nullcontext(raw) as file:
         writer: Writer
         if kind == "text":
-            tabs = ".tsv" in Path(path).suffixes
-            writer = TextWriter(file, sep or ("\t" if tabs else None), header, ",")
+            writer = TextWriter(file, sep, header, text_suffix(path))
         else:
             writer = ParquetWriter(file) if kind == "parquet" else FeatherWriter(file)
         try:
@@ -152,7 +154,7 @@ def write_table(
 
 
 @contextlib.contextmanager
-def _atomic(path: str | Path) -> Iterator[IO[bytes]]:
+def atomic(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a neighbour of a file for writing, and put it in the file's place if nothing failed."""
     if str(path) == "-":
         yield sys.stdout.buffer
@@ -169,7 +171,7 @@ def _atomic(path: str | Path) -> Iterator[IO[bytes]]:
         return
     partial = final_path.with_name(f".{final_path.name}.{secrets.token_hex(4)}.part")
     try:
-        with open(partial, "xb") as file:
+        with _new(partial, path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -178,6 +180,26 @@ def _atomic(path: str | Path) -> Iterator[IO[bytes]]:
         os.replace(partial, final_path)
     finally:  # also after Ctrl-C; nothing is left to remove when it was put in place
         partial.unlink(missing_ok=True)
+
+
+def _new(partial: Path, path: str | Path) -> IO[bytes]:
+    try:
+        return open(partial, "xb")
+    except OSError as error:  # the user never heard of the neighbour
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise the OSError that writing a file would, without leaving anything behind."""
+    place = Path(path).resolve()
+    try:
+        if place.exists() and not place.is_file():  # /dev/null, a pipe
+            if not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        else:
+            tempfile.TemporaryFile(dir=place.parent).close()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _gzip(file: IO[bytes]) -> IO[bytes]:

@@ -8,9 +8,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from postmatch.training import parallel
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.training.run import Run
+from postmatch.training.sources import StreamedRows
 
 _LOG_EVERY = 50  # steps
 
@@ -23,6 +25,7 @@ def train(
     validate: Callable[[], float] | None = None,
     show: Callable[[Progress], None] | None = None,
     generators: Sequence[torch.Generator] = (),
+    source: StreamedRows | None = None,
     checkpoints: Checkpoints | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Report:
@@ -41,6 +44,8 @@ def train(
         validate: The score to minimise, computed with the averaged weights; the best ones are kept.
         show: Told of the progress now and then.
         generators: What the loss draws from; torch's global state on the CPU if there are none.
+        source: Rows that go on before each step, if the loss reads them from a stream rather than
+            draws them from tensors in memory.
         checkpoints: Where to save the state of the run.
         stop: Asked after every step whether the run shall save and end early.
 
@@ -48,7 +53,7 @@ def train(
         FloatingPointError: If the loss or its gradient stays non-finite.
         ValueError: If the checkpoints are those of another run.
     """
-    run = Run(module, loss, plan, generators)
+    run = Run(module, loss, plan, generators, source)
     try:
         saver = _Saver(run, checkpoints)
         if validate is not None and plan.slack and not run.report.history:
@@ -57,7 +62,7 @@ def train(
             run.step()
             if validate is not None and (run.done or run.report.steps % plan.validate_every == 0):
                 run.validate(validate)
-            if stop is not None and stop() and not run.done:
+            if parallel.any_of(stop is not None and stop()) and not run.done:
                 saver.save()
                 run.report.stopped_by = "interruption"
                 break
@@ -76,16 +81,18 @@ class _Saver:
 
     def __init__(self, run: Run, checkpoints: Checkpoints | None) -> None:
         self.run, self.checkpoints, self.saved_at = run, checkpoints, time.monotonic()
+        parallel.wait_for_all()  # the first may still be saving an earlier run
         state = None if checkpoints is None else checkpoints.load()
         if state is not None and checkpoints is not None:
             try:
                 run.restore(state)
             except ValueError as error:
                 raise ValueError(f"{checkpoints.folder}: {error}") from None
-            checkpoints.cut_log(run.report.steps)
+            if parallel.rank() == 0:
+                checkpoints.cut_log(run.report.steps)
 
     def save(self) -> None:
-        if self.checkpoints is not None:
+        if self.checkpoints is not None and parallel.rank() == 0:
             self.checkpoints.save(self.run.report.steps, self.run.state())
             self.saved_at = time.monotonic()
 
@@ -97,7 +104,9 @@ class _Saver:
 
     def log_if_due(self) -> None:
         steps = self.run.report.steps
-        if self.checkpoints is not None and (self.run.done or steps % _LOG_EVERY == 0):
+        if self.checkpoints is None or parallel.rank() != 0:
+            return
+        if self.run.done or steps % _LOG_EVERY == 0:
             now = self.run.progress()
             line = {"step": steps, "seconds": round(now.seconds, 3), **now.losses}
             line |= {} if now.validation is None else {"validation": now.validation}

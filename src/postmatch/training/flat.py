@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 _SMALLEST_SQUARE = 16
+_ALIGNED = 64  # numbers
 
 
 class Kind(NamedTuple):
@@ -32,31 +33,29 @@ class FlatParameters:
 
     def __init__(self, parameters: Iterable[nn.Parameter], kind: Kind) -> None:
         self.parameters, self.kind = list(parameters), kind
-        self.vector = nn.Parameter(torch.cat([p.detach().flatten() for p in self.parameters]))
+        starts, length = _starts(self.parameters, packed=kind.side > 0)
+        like = {"dtype": kind.dtype, "device": kind.device}
+        self.vector = nn.Parameter(torch.zeros(length, **like))  # type: ignore[call-overload]
         self.gradient: Tensor = torch.zeros_like(self.vector)
-        self.vector.grad = self.gradient
-        start = 0
-        for parameter in self.parameters:
+        self.places: dict[nn.Parameter, Tensor] = {}
+        for parameter, start in zip(self.parameters, starts, strict=True):
             piece = slice(start, start + parameter.numel())
-            parameter.data = self.vector.detach()[piece].view_as(parameter)
-            start = piece.stop
+            values = self.vector.detach()[piece].view_as(parameter)
+            parameter.data = values.copy_(parameter.detach())
+            self.places[parameter] = self.gradient[piece].view_as(parameter)
 
     def forget_gradients(self) -> None:
-        """Let the next backward pass give every parameter a gradient of its own."""
+        """Start over: all gradients are zero."""
+        self.gradient.zero_()
         for parameter in self.parameters:
             parameter.grad = None
 
     def gather_gradients(self) -> None:
-        """Lay the parameters' gradients end to end; of one that has none it is zero.
-
-        One call, where gradients that are views would each be added to.
-        """
-        each = (p if p.grad is None else p.grad for p in self.parameters)
-        pieces = [
-            g.new_zeros(g.numel()) if g is p else g.flatten()
-            for g, p in zip(each, self.parameters, strict=True)
-        ]
-        torch.cat(pieces, out=self.gradient)
+        """Add what autograd found for parameters, if anything, to their places, all at once."""
+        found = [(self.places[p], p.grad) for p in self.parameters if p.grad is not None]
+        if found:
+            places, gradients = zip(*found, strict=True)
+            torch._foreach_add_(places, gradients)
 
     def release(self) -> None:
         """Give every parameter a tensor of its own again."""
@@ -73,6 +72,15 @@ def flatten(module: nn.Module, *, squares_apart: bool = False) -> list[FlatParam
             kind = Kind(parameter.dtype, parameter.device, parameter.dim() > 1, side)
             kinds.setdefault(kind, []).append(parameter)
     return [FlatParameters(members, kind) for kind, members in kinds.items()]
+
+
+def _starts(parameters: Iterable[Tensor], *, packed: bool) -> tuple[list[int], int]:
+    """Return where each begins and the length of all, aligned as kernels like it unless packed."""
+    starts, length = [], 0
+    for parameter in parameters:
+        starts.append(length)
+        length += parameter.numel() if packed else -(-parameter.numel() // _ALIGNED) * _ALIGNED
+    return starts, length
 
 
 def _side(parameter: Tensor) -> int:

@@ -23,6 +23,7 @@ class Recorded(Generic[T]):
         function: What to repeat. It returns tensors, which later calls overwrite.
         device: Where its tensors are.
         generators: What it draws from.
+        recordable: Whether to record it at all.
     """
 
     def __init__(
@@ -30,10 +31,12 @@ class Recorded(Generic[T]):
         function: Callable[[], T],
         device: torch.device,
         generators: Sequence[torch.Generator] = (),
+        *,
+        recordable: bool = True,
     ) -> None:
         self.function = function
         self.generators = [g for g in generators if g.device.type == device.type]
-        self.recordable = device.type == "cuda"
+        self.recordable = recordable and device.type == "cuda"
         self.stream: torch.cuda.Stream | None = None
         if self.recordable:
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -65,7 +68,7 @@ class Recorded(Generic[T]):
 
     def _record(self, stream: torch.cuda.Stream) -> None:
         graph = torch.cuda.CUDAGraph()
-        before = [generator.get_state() for generator in self.generators]
+        before = [generator.clone_state() for generator in self.generators]
         for generator in self.generators:
             graph.register_generator_state(generator)
         try:
@@ -74,7 +77,7 @@ class Recorded(Generic[T]):
         except RuntimeError as error:
             self.recordable = False
             for generator, state in zip(self.generators, before, strict=True):
-                generator.set_state(state)
+                generator.graphsafe_set_state(state)  # its own still waits for the recording
             reason = str(error).splitlines()[0]
             warnings.warn(
                 f"this step cannot be recorded as a CUDA graph, so it runs slower: {reason}",

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from postmatch.folders import digest, to_json
+from postmatch.training import parallel
 from postmatch.training.checkpoints import State
 from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.training.schedules import rate_schedule
+from postmatch.training.sources import StreamedRows
 from postmatch.training.update import Update
 
 _MOST_SKIPPED = 50  # non-finite steps in a row before giving up
@@ -27,6 +29,7 @@ class Run:
         loss: From the fraction of training done to the losses of a fresh batch.
         plan: How long and how fast.
         generators: What the loss draws from; torch's global state on the CPU if there are none.
+        source: Rows that go on before each step, if the loss reads them from a stream.
     """
 
     def __init__(
@@ -35,7 +38,9 @@ class Run:
         loss: Callable[[Tensor], Losses],
         plan: Plan,
         generators: Sequence[torch.Generator] = (),
+        source: StreamedRows | None = None,
     ) -> None:
+        self.source = source
         self.generators = list(generators) or [torch.default_generator]
         self.module, self.loss, self.plan = module.train(), loss, plan
         self.report, self.done, self.losses = Report(), False, Losses()
@@ -59,10 +64,13 @@ class Run:
 
     def step(self) -> None:
         """Take one step, or skip it if it is not finite."""
-        fraction = self.fraction()
+        fraction = parallel.agreed(self.fraction())
+        if self.source is not None:
+            self.source.advance()
         self.losses = self.update(fraction, _rate(self.report.steps, fraction, self.plan))
         self.report.steps += 1
-        if self.plan.max_seconds and self.seconds() >= self.plan.max_seconds:
+        limit = self.plan.max_seconds
+        if limit and parallel.agreed(self.seconds()) >= limit:
             self._stop("time")
         elif self.report.steps == self.plan.steps:
             self._stop("steps")
@@ -74,7 +82,7 @@ class Run:
         report = self.report
         with self.average.applied(), torch.no_grad():
             self.module.eval()
-            score = validate()
+            score = parallel.agreed(validate())
             self.module.train()
         report.history.append((report.steps, score))
         self.lowest = min(self.lowest, score)  # a NaN changes nothing
@@ -116,6 +124,7 @@ class Run:
             "steps": report.steps,
             "best_step": report.best_step,
             "average_updates": self.average.updates,
+            "position": None if self.source is None else self.source.position(),
             "done": self.done,
             "stopped_by": report.stopped_by,
         }
@@ -133,10 +142,12 @@ class Run:
         for name, value in self._named().items():
             value.copy_(tensors[name])
         for i, generator in enumerate(self.generators):
-            if facts["devices"][i] == generator.device.type:
+            if facts["devices"][i] == generator.device.type and parallel.rank() == 0:
                 generator.set_state(tensors[f"generator.{i}"])
-            else:  # from CPU to GPU or back: other noise, from here on
-                generator.manual_seed(facts["steps"])
+            else:  # from CPU to GPU or back, or in another process: other noise, from here on
+                generator.manual_seed(facts["steps"] + parallel.rank())
+        if self.source is not None:
+            self.source.seek(*facts["position"])
         report = self.report
         report.steps, report.best_step = facts["steps"], facts["best_step"]
         report.skipped = int(self.update.skipped)

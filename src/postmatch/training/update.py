@@ -7,10 +7,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from postmatch.nets.linear import GradientPlaces
 from postmatch.training.adam import AdamW
 from postmatch.training.averaging import WeightAverage
 from postmatch.training.flat import flatten
 from postmatch.training.muon import Muon
+from postmatch.training.parallel import average, num_processes, share
 from postmatch.training.plan import Losses, Plan, Precision
 from postmatch.training.recording import Recorded
 
@@ -44,11 +46,17 @@ class Update:
         self.flats = flatten(module, squares_apart=plan.orthogonal_rate > 0.0)
         self.vectors = [flat.vector for flat in self.flats]
         self.device = self.vectors[0].device if self.vectors else torch.device("cpu")
+        share([vector.detach() for vector in self.vectors])
+        # A compiler does not see what a backward pass does besides returning gradients, and on a
+        # CPU adding inside a product costs more than the pass over memory that it saves.
+        direct = self.flats if self.device.type == "cuda" and not plan.compiled else []
+        self.places = GradientPlaces({p: at for flat in direct for p, at in flat.places.items()})
         self.fraction, self.rate, self.pull = torch.zeros(3, device=self.device).unbind()
         self.skipped, self.in_a_row = torch.zeros(2, device=self.device, dtype=torch.long).unbind()
         self.adam, self.muon = self._optimisers()
         self.average = WeightAverage(self.vectors, plan.average)
-        self.recorded = Recorded(self._step, self.device, generators)
+        alone = num_processes() == 1  # messages between processes are not recorded
+        self.recorded = Recorded(self._step, self.device, generators, recordable=alone)
 
     def __call__(self, fraction: float, rate: float) -> Losses:
         """Take one step at this part of training, at this part of the highest rates."""
@@ -77,12 +85,13 @@ class Update:
     def _step(self) -> Losses:
         for flat in self.flats:
             flat.forget_gradients()
-        with computed_in(self.plan.precision, self.device):
+        with computed_in(self.plan.precision, self.device), self.places.filled():
             losses = self.loss(self.fraction)
             total = torch.stack(list(losses.values())).sum()
             total.backward()  # type: ignore[no-untyped-call]
         for flat in self.flats:
             flat.gather_gradients()
+        average([flat.gradient for flat in self.flats])
         finite = self._clip(total.detach())
         rate = self.rate * self.plan.learning_rate
         self.adam.step(rate, finite)

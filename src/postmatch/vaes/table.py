@@ -11,6 +11,7 @@ from postmatch.distributions.autoregressive import AutoregressiveMixture
 from postmatch.distributions.columns import ColumnSpec
 from postmatch.distributions.layout import ColumnLayout
 from postmatch.distributions.mixed import MixedColumns
+from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.precision import full_precision
 from postmatch.partial import PartialEncoder
@@ -42,7 +43,7 @@ class TableVAE(VAE):
         super().__init__()
         self.layout = ColumnLayout(specs, num_components)
         self.encoder, self.prior_net, self.decoder = encoder, prior_net, decoder
-        self.head = nn.Linear(decoder_size, self.layout.num_outputs)
+        self.head = Linear(decoder_size, self.layout.num_outputs)
         with torch.no_grad():  # before training, z says little and columns have their marginals
             self.head.weight.mul_(0.1)
             self.head.bias.copy_(self.layout.initial_bias())

@@ -1,0 +1,83 @@
+"""Linear layers whose gradients go straight to their places: the same numbers as autograd's."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from postmatch.nets.linear import GradientPlaces, Linear
+from postmatch.nets.made import MaskedResidualNet
+from postmatch.nets.mlp import ResidualMLP
+
+
+class Two(nn.Module):
+    """A layer that is used twice, with several leading axes, and a plain one between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.plain = Linear(6, 6), nn.Linear(6, 6, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer of the plain layer of the layer."""
+        return self.layer(self.plain(self.layer(x).relu()))
+
+
+NETS = {
+    "mlp": lambda: ResidualMLP(6, 16, 2),
+    "masked": lambda: MaskedResidualNet(6, 4, 16, 2),
+    "twice": Two,
+}
+
+
+def both_ways(net: nn.Module, x: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
+    """Return the gradients of parameters and of x, by autograd and by places."""
+    theirs = torch.autograd.grad(net(x).square().sum(), [x, *net.parameters()])
+    places = {p: torch.zeros_like(p) for p in net.parameters()}
+    with GradientPlaces(places).filled():
+        (mine,) = torch.autograd.grad(net(x).square().sum(), [x], retain_graph=False)
+    for p in net.parameters():
+        p.grad = None
+    again = {p: torch.zeros_like(p) for p in net.parameters()}
+    with GradientPlaces(again).filled():
+        net(x).square().sum().backward()
+    found = [again[p] if p.grad is None else again[p] + p.grad for p in net.parameters()]
+    return list(theirs[1:]), found, theirs[0], mine
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("leading", [(5,), (3, 5)])
+def test_places_get_what_autograd_gives(name: str, leading: tuple[int, ...]) -> None:
+    net = NETS[name]().double()
+    x = torch.randn(*leading, 6, dtype=torch.double, requires_grad=True)
+    theirs, found, input_theirs, input_mine = both_ways(net, x)
+    assert_close(input_mine, input_theirs)
+    for expected, place in zip(theirs, found, strict=True):
+        assert_close(place, expected)
+    assert any(expected.abs().max() > 0.1 for expected in theirs)
+
+
+def test_linear_layers_fill_their_places_and_leave_grad_alone() -> None:
+    net = Linear(4, 3)
+    places = {p: torch.ones_like(p) for p in net.parameters()}
+    with GradientPlaces(places).filled():
+        net(torch.ones(2, 4)).sum().backward()
+    assert all(p.grad is None for p in net.parameters())
+    assert_close(places[net.weight], torch.full((3, 4), 3.0))  # two rows, added to what was there
+    assert_close(places[net.bias], torch.full((3,), 3.0))
+    net(torch.ones(2, 4)).sum().backward()  # outside, autograd's own way
+    assert_close(net.weight.grad, torch.full((3, 4), 2.0))
+    assert_close(places[net.weight], torch.full((3, 4), 3.0))
+
+
+def test_places_are_full_precision_though_products_are_half() -> None:
+    net, x = Linear(32, 8), torch.randn(64, 32)
+    places = {p: torch.zeros_like(p) for p in net.parameters()}
+    with torch.autocast("cpu", torch.bfloat16), GradientPlaces(places).filled():
+        out = net(x)
+        assert out.dtype == torch.bfloat16
+        out.float().square().sum().backward()
+    exact = torch.autograd.grad(net(x).square().sum(), list(net.parameters()))
+    for parameter, expected in zip(net.parameters(), exact, strict=True):
+        assert places[parameter].dtype == torch.float32
+        apart = (places[parameter] - expected).abs().max() / expected.abs().max()
+        assert 0.0 < apart < 0.03
