@@ -24,6 +24,7 @@ from postmatch.tables.overrides import several, unknown_name
 from postmatch.tables.table import Ordered
 from postmatch.tabular import TableModelConfig, plan_for, table_model
 from postmatch.threads import one_thread
+from postmatch.training import parallel
 from postmatch.training.plan import Plan, Progress, Report
 
 Array = NDArray[Any]
@@ -69,7 +70,9 @@ def fit_table(
         show: Told of the progress now and then.
     """
     folder = None if checkpoints is None else Path(checkpoints)
-    check_folder(folder, resume=resume)
+    first = parallel.rank() == 0  # of several processes, the one that writes
+    if first:
+        check_folder(folder, resume=resume)
     columns: dict[str, Any] = {
         "categorical": categorical,
         "ordered": ordered,
@@ -82,7 +85,7 @@ def fit_table(
     limits: dict[str, Any] = {"max_steps": max_steps, "max_seconds": max_seconds}
     chosen, plan, options = plan_for(table.specs, len(x), quick=quick)
     plan = _limited(plan, **limits)
-    if folder is not None:
+    if folder is not None and first:
         asked = {**columns, **limits, "quick": quick, "config": config, "seed": seed}
         keep_options(folder, asked, resume=resume)
     config = chosen if config is None else config

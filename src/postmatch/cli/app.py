@@ -1,5 +1,6 @@
 """The commands, and how they are called."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -55,8 +56,11 @@ def postmatch(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if os.environ.get("RANK", "0") != "0" and words[:1] != ["fit"]:
+        return 0  # torchrun started several processes, and only a fit shares its work
     try:
-        app(list(sys.argv[1:] if arguments is None else arguments), prog_name="postmatch")
+        app(words, prog_name="postmatch")
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
     return 0

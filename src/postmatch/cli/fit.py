@@ -1,6 +1,7 @@
 """``postmatch fit``: learn a table and keep the model."""
 
 import contextlib
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ EXAMPLES = """
     postmatch fit people.csv -o models/people --max-minutes 5
     postmatch fit people.csv --ordered size=S,M,L --ignore id --missing -999
     postmatch fit people.csv --resume                  goes on where Ctrl-C or a crash cut it off
+    torchrun --nproc-per-node 4 -m postmatch fit people.csv      on four GPUs
 """
 
 
@@ -51,21 +53,28 @@ def fit(
 
     Its state is saved every minute beside DIR, in DIR.unfinished, and removed at the end.
     """
-    with session(running) as here:
+    from postmatch.training.parallel import rank, together
+
+    with together(), session(_told_by_first(running, rank())) as here:
         folder = model or Path(output_for(table, "model", ""))
         folder = folder.resolve() if folder.name in ("", "..") else folder
-        check_folder(folder)
-        if folder.exists() and any(folder.iterdir()) and not replace:
-            raise ValueError(f"{folder} holds a model already; --replace replaces it")
         unfinished = folder.with_name(f"{folder.name}.unfinished")
-        _check_unfinished(unfinished, resume=resume, replace=replace)
+        if rank() == 0:
+            _check_folders(folder, unfinished, resume=resume, replace=replace)
         data = Source(table, reading).read().data
         with _keeping(here, unfinished):
             learned = fitted(here, data, columns, fitting, unfinished, resume=resume)
+        if rank() > 0:
+            return  # the first process keeps what all have learned
         keep(here, learned, folder)
         shutil.rmtree(unfinished, ignore_errors=True)
         here.show(facts_grid(learned))
         here.result({"model": str(folder), **learned.facts})
+
+
+def _told_by_first(running: Running, rank: int) -> Running:
+    """Return how a process runs of which the first one tells what happens."""
+    return running if rank == 0 else dataclasses.replace(running, quiet=True, json=False)
 
 
 @contextlib.contextmanager
@@ -88,13 +97,17 @@ def _keeping(here: Session, unfinished: Path) -> Iterator[None]:
         raise
 
 
-def _check_unfinished(folder: Path, *, resume: bool, replace: bool) -> None:
-    """Raise rather than lose a fit that was cut off, unless that is asked for."""
-    if resume and not folder.exists():
-        raise ValueError(f"there is no {folder} to go on with; leave out --resume to start")
-    if folder.exists() and not resume:
+def _check_folders(folder: Path, unfinished: Path, *, resume: bool, replace: bool) -> None:
+    """Raise rather than lose a model or a fit that was cut off, unless that is asked for."""
+    check_folder(folder)
+    if folder.exists() and any(folder.iterdir()) and not replace:
+        raise ValueError(f"{folder} holds a model already; --replace replaces it")
+    if resume and not unfinished.exists():
+        raise ValueError(f"there is no {unfinished} to go on with; leave out --resume to start")
+    if unfinished.exists() and not resume:
         if not replace:
             raise ValueError(
-                f"{folder} holds a fit that was cut off: --resume goes on, --replace starts anew"
+                f"{unfinished} holds a fit that was cut off: --resume goes on, --replace starts "
+                "anew"
             )
-        shutil.rmtree(folder)
+        shutil.rmtree(unfinished)
