@@ -21,7 +21,7 @@ LAYERS = (
     {"vaes", "partial"},
     {"conditioning", "clustering", "acquisition"},
     {"training", "tables", "pooling", "export"},
-    {"tabular", "fitting", "models", "answers", "rows", "resuming"},
+    {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"},
     {"saving"},
     {"attaching", "estimators", "data", "testing"},
     {"recipes"},

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import torch as safetensors
+from torch import nn
 
 from postmatch import TableModel, folders, load, save
-from postmatch.saving import CONFIG, TABLE, WEIGHTS, is_model
+from postmatch.saving import CONFIG, TABLE, WEIGHTS, _slimmed, _stored, is_model
 from small_models import fit_small, people, people_model
 
 
@@ -20,6 +22,12 @@ from small_models import fit_small, people, people_model
 def folder(tmp_path: Path) -> Path:
     save(people_model(), tmp_path / "model")
     return tmp_path / "model"
+
+
+@pytest.fixture
+def slim(tmp_path: Path) -> Path:
+    save(people_model(), tmp_path / "slim", slim=True)
+    return tmp_path / "slim"
 
 
 def change(folder: Path, **entries: Any) -> None:
@@ -220,3 +228,112 @@ def test_saving_and_loading_are_inverse_for_every_kind_of_column(tmp_path: Path)
     loaded = load(tmp_path / "model")
     assert loaded.table == model.table
     pd.testing.assert_frame_equal(loaded.impute(frame), model.impute(frame))
+
+
+def test_a_slim_model_agrees_to_a_hundredth_of_a_spread(slim: Path) -> None:
+    frame, model, loaded = people(), people_model(), load(slim, device="cpu")
+    numbers = ["income", "weight"]
+    spread = frame[numbers].std()
+    wrong = (loaded.impute(frame)[numbers] - model.impute(frame)[numbers]).abs() / spread
+    assert wrong.max().max() < 1e-2
+    levels = [0.05, 0.5, 0.95]
+    before, after = model.quantiles(frame, levels), loaded.quantiles(frame, levels)
+    for name in numbers:
+        each = np.stack([after[level][name] - before[level][name] for level in levels])
+        # The root mean square: where a draw changes its component, one quantile may jump.
+        assert np.sqrt((each**2).mean()) < 1e-2 * spread[name]
+    chances = [each.predict(frame, "town").probabilities for each in (model, loaded)]
+    np.testing.assert_allclose(chances[1], chances[0], atol=1e-2)
+    np.testing.assert_allclose(loaded.score(frame), model.score(frame), atol=1e-2)
+
+
+def test_a_slim_folder_is_half_the_size_and_says_what_it_is(folder: Path, slim: Path) -> None:
+    full, half = ((place / WEIGHTS).stat().st_size for place in (folder, slim))
+    assert 0.5 < half / full < 0.55
+    config = json.loads((slim / CONFIG).read_text())
+    assert (config["format_version"], config["slim"]) == (2, True)
+    assert "slim" not in json.loads((folder / CONFIG).read_text())  # as older versions read it
+
+
+def test_a_slim_model_is_loaded_in_float32_and_loses_nothing_more(slim: Path) -> None:
+    loaded = load(slim, device="cpu")
+    assert {value.dtype for value in loaded.model.state_dict().values()} == {torch.float32}
+    again, full = slim.with_name("again"), slim.with_name("full")
+    save(loaded, again, slim=True)
+    assert (again / WEIGHTS).read_bytes() == (slim / WEIGHTS).read_bytes()
+    save(loaded, full)
+    same = load(full, device="cpu").impute(people(50))
+    pd.testing.assert_frame_equal(same, loaded.impute(people(50)), check_exact=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        ([1.0, 1e-7, 65_504.0], torch.float16),
+        ([0.0, 0.0], torch.float16),
+        ([], torch.float16),
+        ([1.0, -65_520.0], torch.float32),  # infinite in float16
+        ([1e-7, 3e-7], torch.float32),  # 2 or 3 bits left
+        ([1.0, float("nan")], torch.float32),
+    ],
+)
+def test_a_tensor_beyond_the_range_of_half_precision_stays_as_it_is(
+    value: list[float], dtype: torch.dtype
+) -> None:
+    kept = _slimmed(torch.tensor(value))
+    assert kept.dtype == dtype
+    if dtype == torch.float32:
+        assert torch.equal(kept.nan_to_num(), torch.tensor(value).nan_to_num())
+
+
+def test_constants_of_a_slim_model_stay_exact() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("edges", torch.tensor([1.0 + 2.0**-20, 1e9]))
+    module.register_buffer("index", torch.tensor([100_001]))
+    kept = _stored(module, slim=True)
+    assert torch.equal(kept["edges"], torch.tensor([1.0 + 2.0**-20, 1e9]))
+    assert torch.equal(kept["index"], torch.tensor([100_001]))
+    assert (kept["weight"].dtype, kept["bias"].dtype) == (torch.float16, torch.float16)
+
+
+def test_a_slim_model_with_a_huge_weight_comes_back_right(tmp_path: Path) -> None:
+    model = fit_small(people(30), 2)
+    name, huge = next(iter(model.model.named_parameters()))
+    with torch.no_grad():
+        huge.fill_(123_456.0)
+    save(model, tmp_path / "slim", slim=True)
+    loaded = load(tmp_path / "slim", device="cpu").model.state_dict()
+    assert torch.equal(loaded[name], huge)
+    assert safetensors.load_file(tmp_path / "slim" / WEIGHTS)[name].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", [TABLE, WEIGHTS])
+def test_a_changed_byte_of_a_slim_model_is_noticed(slim: Path, name: str) -> None:
+    data = bytearray((slim / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (slim / name).write_bytes(bytes(data))
+    with pytest.raises(ValueError, match=f"{name} is damaged"):
+        load(slim)
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ({"slim": False}, "is torch.float16, and slim False"),
+        ({"slim": "yes"}, "slim must be true or false, got 'yes'"),
+        ({"format_version": 1}, "check slim"),
+        ({"format_version": 3}, "newer postmatch"),
+    ],
+)
+def test_what_a_slim_model_says_of_itself_must_be_true(
+    slim: Path, entries: dict[str, Any], reason: str
+) -> None:
+    change(slim, **entries)
+    with pytest.raises(ValueError, match=reason):
+        load(slim)
+
+
+def test_a_full_model_that_calls_itself_slim_is_refused(folder: Path) -> None:
+    change(folder, format_version=2, slim=True)
+    with pytest.raises(ValueError, match=r"is torch.float32, and slim True"):
+        load(folder)

@@ -33,6 +33,8 @@ def test_a_monotonic_weight_rises_and_stays() -> None:
     places = torch.tensor([0.0, 0.1, 0.2, 0.7, 1.0])
     assert weight(places).tolist() == pytest.approx([0, 0.5, 1, 1, 1])
     assert monotonic(0.0)(places).tolist() == [1.0] * 5
+    late = monotonic(0.5, delay=0.5)(torch.tensor([0.0, 0.5, 0.75, 1.0]))
+    assert late.tolist() == pytest.approx([0, 0, 0.5, 1])
     with pytest.raises(ValueError, match="warmup"):
         monotonic(1.5)
 
@@ -41,5 +43,7 @@ def test_a_cyclical_weight_starts_over_and_ends_at_one() -> None:
     weight = cyclical(2)
     places = torch.tensor([0.0, 0.125, 0.25, 0.4, 0.5, 0.625, 0.9, 1.0])
     assert weight(places).tolist() == pytest.approx([0, 0.5, 1, 1, 0, 0.5, 1, 1])
+    late = cyclical(2, delay=0.2)(torch.tensor([0.1, 0.2, 0.3, 0.4, 0.59, 0.6, 0.7, 1.0]))
+    assert late.tolist() == pytest.approx([0, 0, 0.5, 1, 1, 0, 0.5, 1], abs=1e-5)
     with pytest.raises(ValueError, match="cycles"):
         cyclical(0)

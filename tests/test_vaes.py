@@ -25,6 +25,7 @@ from postmatch.partial import DiagonalHead, MaskedEncoder
 from postmatch.tabular import TableModelConfig, table_model
 from postmatch.vaes.base import VAE, log_likelihood, require_complete
 from postmatch.vaes.gaussian import GaussianVAE
+from postmatch.vaes.mixture import MixtureVAE
 
 COLUMNS = (
     ColumnSpec("number", step=0.01),
@@ -70,10 +71,17 @@ def gaussian_vae() -> VAE:
     return GaussianVAE(encoder, decoder, 4, mixture_net(4, 3, 16, 1), scale=0.5).eval()
 
 
+def mixture_vae() -> VAE:
+    encoder = MaskedEncoder(ResidualMLP(10, 16, 1), DiagonalHead(16, 4))
+    decoder = nn.Sequential(ResidualMLP(4, 16, 1), nn.Linear(16, 3 * 2 * 5))
+    return MixtureVAE(encoder, decoder, mixture_net(4, 3, 16, 1), num_features=5).eval()
+
+
 # A new model joins here: how it is built, and rows that fit it.
 EVERY: dict[str, tuple[Callable[[], VAE], Callable[[int], Tensor]]] = {
     "LinearGaussianVAE": (linear_gaussian, lambda rows: draw_rows(linear_gaussian(), rows)[0]),
     "GaussianVAE": (gaussian_vae, lambda rows: torch.randn(rows, 5)),
+    "MixtureVAE": (mixture_vae, lambda rows: torch.randn(rows, 5)),
     "TableVAE": (table_vae, table_rows),
     "TableEnsemble": (lambda: table_vae(num_members=3), table_rows),
 }

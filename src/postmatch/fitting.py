@@ -11,6 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from postmatch.calibrating import calibrate
 from postmatch.conditioning import MatchedVAE
 from postmatch.folders import digest
 from postmatch.masks import Mixture, Pattern, UniformCount
@@ -70,7 +71,24 @@ def fit_matched(
             with ThreadPoolExecutor(workers) as pool:
                 reports = list(pool.map(together.guarded(fit), range(len(members))))
     noted.follow()
-    return _sum_of(reports)
+    score = _calibrated(model, rows)
+    return replace(_sum_of(reports), best_validation=score)
+
+
+def _calibrated(model: MatchedVAE, rows: "_Rows") -> float:
+    """Make the members together as sure as they should be, and return their held-out loss."""
+    held_out = rows.held_out()
+    judged = _judged(held_out)
+    if not len(judged):
+        return math.inf
+    parts = [part[judged] for part in (rows.x, rows.available & ~held_out, held_out)]
+    calibrate(model, *parts)
+    return held_out_loss(model, *parts)
+
+
+def _judged(held_out: Tensor) -> Tensor:
+    """Return the rows by whose held-out cells a model is judged."""
+    return held_out.any(1).nonzero().squeeze(1)[:JUDGED_ROWS]
 
 
 @final
@@ -121,7 +139,7 @@ class _Together:
                 self.fractions[member] = progress.fraction
                 if self.show is not None:
                     fraction = sum(self.fractions) / len(self.fractions)
-                    self.show(replace(progress, fraction=fraction))
+                    self.show(replace(progress, fraction=fraction, member=member))
 
         return _Teller(listen, self.stopped)
 
@@ -166,7 +184,7 @@ def _fit_member(
         beta = kl_weight(fraction)
         return model.losses(x[drawn], seen, observed, beta=beta, generator=generator)
 
-    judged = held_out.any(1).nonzero().squeeze(1)[:JUDGED_ROWS]
+    judged = _judged(held_out)
 
     def validate() -> float:
         return held_out_loss(model, x[judged], kept[judged], held_out[judged])
@@ -205,6 +223,7 @@ def _sum_of(reports: Sequence[Report]) -> Report:
     )
 
 
+@torch.no_grad()
 def held_out_loss(model: MatchedVAE, x: Tensor, seen: Tensor, held_out: Tensor) -> float:
     r"""Return the mean of :math:`-\log p_{\theta\phi}(x_i \mid x_o)` over held-out cells i."""
     decoded = model.given(x, seen).marginals(num_samples=16)

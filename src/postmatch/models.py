@@ -67,7 +67,8 @@ def fit_table(
         checkpoints: A folder to save the training's state to every minute. It is yours to remove,
             once the model is saved.
         resume: Go on from what that folder holds; otherwise it must hold nothing.
-        show: Told of the progress now and then.
+        show: Told of the progress now and then: what ``progress_bar`` or ``tensorboard_log`` of
+            ``postmatch.training`` yields, or a function of yours.
     """
     folder = None if checkpoints is None else Path(checkpoints)
     first = parallel.rank() == 0  # of several processes, the one that writes

@@ -1,7 +1,7 @@
 """Models in folders: safetensors and versioned JSON, never pickle; loading runs no code.
 
 A folder holds ``config.json`` (what the model is, how it was made, digests of the other files),
-``table.json`` (its columns) and ``weights.safetensors``.
+``table.json`` (its columns) and ``weights.safetensors``, in half precision if the model is slim.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
+from torch import Tensor, nn
 
 from postmatch.folders import Files, digest, parsed, to_json, write_beside
 from postmatch.models import TableModel, device_of
@@ -20,13 +21,22 @@ from postmatch.randomness import seeded
 from postmatch.tables import Table
 from postmatch.tabular import TableModelConfig, table_model
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CONFIG, TABLE, WEIGHTS = "config.json", "table.json", "weights.safetensors"
-_KEYS = {"format_version", "kind", "config", "facts", "sha256"}
+_FULL = {"format_version", "kind", "config", "facts", "sha256"}
+_KEYS = {1: _FULL, 2: _FULL | {"slim"}}
 
 
-def save(model: TableModel, folder: str | Path) -> None:
+def save(model: TableModel, folder: str | Path, *, slim: bool = False) -> None:
     """Write a model to a folder, which then holds either what it held before or all of the model.
+
+    Args:
+        model: What ``fit_table`` or ``load`` returned.
+        folder: Where to.
+        slim: Write weights in half precision (float16), to move a large model: half the size, and
+            answers that agree to about a hundredth of a column's spread. ``load`` gives back
+            float32. Constants stay exact, and so does a tensor whose largest entry is out of
+            float16's range.
 
     Raises:
         ValueError: If the folder holds anything but a model.
@@ -37,7 +47,7 @@ def save(model: TableModel, folder: str | Path) -> None:
             f"save knows how to rebuild a TableModel, not a {type(model).__name__}: "
             "save the state_dict() of a model built by hand, and its sizes, yourself"
         )
-    _put(_files(model), Path(folder))
+    _put(_files(model, slim=slim), Path(folder))
 
 
 def load(folder: str | Path, *, device: str | torch.device = "auto") -> TableModel:
@@ -72,18 +82,39 @@ def is_model(folder: str | Path) -> bool:
     return any((place / CONFIG).is_file() for place in (Path(folder), _previous(Path(folder))))
 
 
-def _files(model: TableModel) -> Files:
+def _files(model: TableModel, *, slim: bool) -> Files:
     """Return the contents of each file, the one that vouches for the others last."""
-    state = {name: value.cpu().contiguous() for name, value in model.model.state_dict().items()}
+    state = _stored(model.model, slim=slim)
     files = {TABLE: to_json(model.table.to_json()), WEIGHTS: safetensors.save(state)}
     config = {
-        "format_version": FORMAT_VERSION,
+        "format_version": 2 if slim else 1,  # the first one that knows of it
         "kind": "table",
         "config": dataclasses.asdict(model.config),
         "facts": model.facts,
         "sha256": {name: digest(data) for name, data in files.items()},
+        **({"slim": True} if slim else {}),
     }
     return {**files, CONFIG: to_json(config)}
+
+
+def _stored(model: nn.Module, *, slim: bool) -> dict[str, Tensor]:
+    """Return a model's tensors as they are written; of a slim one, parameters in half precision."""
+    state = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
+    if slim:
+        state |= {name: _slimmed(state[name]) for name, _ in model.named_parameters()}
+    return state
+
+
+def _slimmed(value: Tensor) -> Tensor:
+    """Return a tensor in float16, or as it is if its largest entry is out of float16's range.
+
+    That is 6e-5 to 65,504: within it no entry is off by more than half the last bit of the largest.
+    """
+    half = value.half()
+    if value.numel() == 0:
+        return half
+    error = (value - half.to(value.dtype)).abs().max()
+    return half if error <= 2.0**-11 * value.abs().max() else value  # False of a NaN
 
 
 def _read(folder: Path) -> tuple[Mapping[str, Any], Files]:
@@ -97,9 +128,10 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], Files]:
             f"written by a newer postmatch (format {version}, this one reads up to "
             f"{FORMAT_VERSION}): upgrade postmatch to read it"
         )
-    if set(config) != _KEYS:
-        odd = ", ".join(sorted(set(config) ^ _KEYS))
-        raise ValueError(f"{CONFIG} must have the keys {', '.join(sorted(_KEYS))}; check {odd}")
+    keys = _KEYS[version]
+    if set(config) != keys:
+        odd = ", ".join(sorted(set(config) ^ keys))
+        raise ValueError(f"{CONFIG} must have the keys {', '.join(sorted(keys))}; check {odd}")
     digests = config["sha256"]
     if not isinstance(digests, dict) or set(digests) != {TABLE, WEIGHTS}:
         raise ValueError(f"{CONFIG} must hold the digests of {TABLE} and {WEIGHTS}")
@@ -115,6 +147,9 @@ def _table_model(config: Mapping[str, Any], files: Files) -> TableModel:
     sizes = _sizes(config["config"])
     if not isinstance(config["facts"], dict):
         raise ValueError(f"facts must be an object, got {config['facts']!r}")
+    slim = config.get("slim", False)
+    if not isinstance(slim, bool):
+        raise ValueError(f"slim must be true or false, got {slim!r}")
     try:
         weights = safetensors.load(files[WEIGHTS])
         with seeded(0):  # building draws weights, which the saved ones replace
@@ -123,6 +158,11 @@ def _table_model(config: Mapping[str, Any], files: Files) -> TableModel:
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"{WEIGHTS} does not fit {CONFIG} and {TABLE}: {reason}") from None
+    for name, value in _stored(model, slim=slim).items():
+        if (weights[name].dtype == torch.float16) != (value.dtype == torch.float16):
+            raise ValueError(
+                f"{WEIGHTS} does not fit {CONFIG}: {name} is {weights[name].dtype}, and slim {slim}"
+            )
     return TableModel(table, model, sizes, config["facts"])
 
 

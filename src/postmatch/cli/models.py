@@ -1,7 +1,7 @@
 """The model of a command: the one kept in a folder, or one fitted on the table itself."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from postmatch.cli.session import Session
 
 if TYPE_CHECKING:
     from postmatch.models import TableModel
+    from postmatch.training.plan import Progress
 
 
 SAME = ("categorical", "ordered", "numeric", "ignore", "missing", "quick", "seed")
@@ -51,13 +52,13 @@ def fitted(
     checkpoints: Path | None = None,
     *,
     resume: bool = False,
+    tensorboard: Path | None = None,
 ) -> "TableModel":
     """Fit a model on a table, showing progress and what the user should hear about."""
     from postmatch.models import fit_table
-    from postmatch.training.progress import progress_bar
 
     told, limits = columns.told, fitting.limits
-    with as_typed(), progress_bar("Fitting", quiet=here.quiet) as show:
+    with as_typed(), _shown(here, tensorboard) as show:
         model = fit_table(
             data,
             **told,
@@ -72,6 +73,21 @@ def fitted(
     _tell_notes(here, model)
     _judge(model, data, here.running.seed)
     return model
+
+
+@contextlib.contextmanager
+def _shown(here: Session, tensorboard: Path | None) -> Iterator[Callable[["Progress"], None]]:
+    """Yield what shows a fit's progress as a bar, and to TensorBoard if that is wanted."""
+    from postmatch.training.progress import in_turn, progress_bar
+    from postmatch.training.tensorboard import tensorboard_log
+
+    with contextlib.ExitStack() as stack:
+        listeners = []
+        if tensorboard is not None:
+            listeners.append(stack.enter_context(tensorboard_log(tensorboard)))
+            here.say(f"tensorboard --logdir {tensorboard} shows how the fit goes.")
+        listeners.append(stack.enter_context(progress_bar("Fitting", quiet=here.quiet)))
+        yield in_turn(*listeners)
 
 
 @contextlib.contextmanager
@@ -109,12 +125,12 @@ def loaded(here: Session, folder: Path) -> "TableModel":
     return load(folder.resolve(), device=here.running.device)
 
 
-def keep(here: Session, model: "TableModel", folder: Path) -> None:
+def keep(here: Session, model: "TableModel", folder: Path, *, slim: bool = False) -> None:
     """Save a model and say where."""
     from postmatch.saving import save
 
-    save(model, folder)
-    here.say(f"The model is kept in {folder}.")
+    save(model, folder, slim=slim)
+    here.say(f"The model is kept in {folder}{', in half precision' if slim else ''}.")
 
 
 def check_folder(folder: Path | None) -> None:

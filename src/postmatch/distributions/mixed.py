@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.nn import functional as F
 
-from postmatch.distributions.layout import ColumnLayout
+from postmatch.distributions.layout import CategoryGroup, ColumnLayout
 from postmatch.distributions.noise import (
     choose_component,
     from_noise,
@@ -36,13 +36,17 @@ class MixedColumns(Distribution):
     Args:
         layout: What the parameters mean.
         parameters: ``(*batch, layout.num_outputs)``.
+        calibration: Two numbers that all rows share: a factor on the scales of components, and a
+            divisor of the logits of categories. None for ones.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     has_rsample = False
 
-    def __init__(self, layout: ColumnLayout, parameters: Tensor) -> None:
-        self.layout, self.parameters = layout, parameters
+    def __init__(
+        self, layout: ColumnLayout, parameters: Tensor, calibration: Tensor | None = None
+    ) -> None:
+        self.layout, self.parameters, self.calibration = layout, parameters, calibration
         batch_shape = parameters.shape[:-1] + torch.Size([len(layout.specs)])
         super().__init__(batch_shape, torch.Size(), validate_args=False)
 
@@ -50,7 +54,7 @@ class MixedColumns(Distribution):
         """Return the log density or mass of every column, ``(*batch, columns)``."""
         parts = [self._log_scaled(value.index_select(-1, self.layout.scaled.index))]
         for group in self.layout.category_groups:
-            log_levels = group.logits(self.parameters).log_softmax(-2)
+            log_levels = self._levels(group).log_softmax(-2)
             code = value.index_select(-1, group.index).long().unsqueeze(-2)
             batch: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
                 code.shape[:-2], log_levels.shape[:-2]
@@ -69,7 +73,7 @@ class MixedColumns(Distribution):
             numbers[..., scaled.ordered] = self.ordered_probs() @ code
         parts = [numbers]
         for group in self.layout.category_groups:
-            parts.append(group.logits(self.parameters).argmax(-2).to(parts[0].dtype))
+            parts.append(self._levels(group).argmax(-2).to(parts[0].dtype))
         return torch.cat(parts, dim=-1).index_select(-1, self.layout.order)
 
     def point(self) -> Tensor:
@@ -82,7 +86,7 @@ class MixedColumns(Distribution):
             numbers[..., scaled.ordered] = self.ordered_probs().mean(0).argmax(-1).to(numbers.dtype)
         parts = [numbers]
         for group in self.layout.category_groups:
-            probs = group.logits(self.parameters).softmax(-2).mean(0)
+            probs = self._levels(group).softmax(-2).mean(0)
             parts.append(probs.argmax(-2).to(numbers.dtype))
         return torch.cat(parts, dim=-1).index_select(-1, self.layout.order)
 
@@ -109,7 +113,7 @@ class MixedColumns(Distribution):
             return self.ordered_probs()[..., self.layout.scaled.ordered.index(int(place)), :size]
         (group,) = (g for g in self.layout.category_groups if column in g.index)
         place = (group.index == column).nonzero()
-        return group.logits(self.parameters).softmax(-2)[..., :size, int(place)]
+        return self._levels(group).softmax(-2)[..., :size, int(place)]
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw rows, ``(*sample_shape, *batch, columns)``."""
@@ -124,7 +128,7 @@ class MixedColumns(Distribution):
         parts = [self._draw_scaled(uniform.index_select(-2, self.layout.scaled.index))]
         for group in self.layout.category_groups:
             own = uniform.index_select(-2, group.index)[..., 0]
-            code = choose_component(group.logits(self.parameters), own, dim=-2)
+            code = choose_component(self._levels(group), own, dim=-2)
             parts.append(code.to(parts[0].dtype))
         return torch.cat(parts, dim=-1).index_select(-1, self.layout.order)
 
@@ -164,7 +168,13 @@ class MixedColumns(Distribution):
         logits, centre, raw = self._raw_components()
         # A component much narrower than the resolution says nothing more, so there it stops.
         narrowest = _NARROWEST + 0.2 * self.layout.scaled.half_step
-        return logits, centre, F.softplus(raw) + narrowest
+        scale = F.softplus(raw) + narrowest
+        return logits, centre, scale if self.calibration is None else scale * self.calibration[0]
+
+    def _levels(self, group: CategoryGroup) -> Tensor:
+        """Return the logits of categories, ``(*batch, levels, columns of the group)``."""
+        logits = group.logits(self.parameters)
+        return logits if self.calibration is None else logits / self.calibration[1]
 
     def _log_scaled(self, value: Tensor) -> Tensor:
         """Return log masses or densities, by F(b) - F(a) = F(b) F(-a) (1 - e^(a - b))."""

@@ -32,45 +32,30 @@ def from_noise(distribution: Distribution, uniform: Tensor) -> Tensor:  # noqa: 
 def quasi_uniform(num_samples: int, size: int, seed: int, device: torch.device) -> Tensor:
     """Return evenly spread uniforms, ``(samples, 1, size)``, the same for every row.
 
-    They are Sobol points with Owen's scrambling: each is uniform, so that averages have no bias. Of
-    a power of two of them, one lies in every interval of length 1 / samples along every axis, and
-    one in most boxes of that volume; either half is as even, for strata to share. Axes come in nets
-    of 40, each but the first in an order of its own: the later axes of one long Sobol sequence
-    nearly copy each other. Asking for more axes with the same seed changes none of the first ones.
+    They are Sobol points with a random digital shift: each is uniform, so that averages have no
+    bias. Of a power of two of them, one lies in every interval of length 1 / samples along every
+    axis, and one in most boxes of that volume; either half is as even, for strata to share. Axes
+    come in nets of 40, each but the first in an order of its own: the later axes of one long Sobol
+    sequence nearly copy each other. Asking for more axes changes none of the first ones.
     """
     generator = torch.Generator().manual_seed(seed)
-    nets, cells = -(-size // _NET_AXES), 1 << (num_samples - 1).bit_length()
-    noise = torch.rand(nets, cells + num_samples, _NET_AXES + 1, generator=generator)
-    coins, within = noise[:, :cells, :-1] < 0.5, noise[:, cells:, :-1]
-    order = noise[:, cells:, -1].argsort(1)
+    nets, intervals = -(-size // _NET_AXES), 1 << (num_samples - 1).bit_length()
+    noise = torch.rand(nets, num_samples + 1, _NET_AXES + 1, generator=generator)
+    shift = (noise[:, :1, 1:] * intervals).long()  # (nets, 1, axes)
+    order = noise[:, 1:, 0].argsort(1)
     order[:1] = torch.arange(num_samples)
-    place = _scrambled(_sobol(num_samples, cells), coins).take_along_dim(order[..., None], 1)
-    points: Tensor = (place + within) / cells  # (nets, samples, axes)
+    place = _sobol(num_samples, intervals)[order] ^ shift  # (nets, samples, axes)
+    points: Tensor = (place + noise[:, 1:, 1:]) / intervals
     # Rounding can reach 1, which no interval contains.
     points = points.clamp_max(1.0 - _EDGE).movedim(0, 1).flatten(1)
     return points[:, None, :size].to(device)
 
 
-def _sobol(num_samples: int, cells: int) -> Tensor:
-    """Return which of the cells along each axis Sobol points lie in, ``(samples, axes)``."""
+def _sobol(num_samples: int, intervals: int) -> Tensor:
+    """Return which interval along each axis Sobol points lie in, ``(samples, axes)``."""
     engine = torch.quasirandom.SobolEngine(_NET_AXES)  # type: ignore[no-untyped-call]
     points: Tensor = engine.draw(num_samples, dtype=torch.float64)
-    return (points * cells).long()
-
-
-def _scrambled(place: Tensor, coins: Tensor) -> Tensor:
-    """Return places whose halves, halves of halves and so on are swapped, each by its own coin.
-
-    Args:
-        place: ``(samples, axes)``, whole numbers below the number of cells, a power of two.
-        coins: bool, ``(nets, cells, axes)``.
-    """
-    bits, axis = coins.shape[1].bit_length() - 1, torch.arange(coins.shape[2])
-    flips = place.new_zeros(len(coins), *place.shape)
-    for bit in range(bits):
-        part = (1 << bit) + (place >> (bits - bit))  # numbered from the whole, which is 1
-        flips = 2 * flips + coins[:, part, axis]
-    return place ^ flips
+    return (points * intervals).long()
 
 
 def standard_normal(uniform: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ class Plan:
         orthogonal_rate: The highest rate of the square matrices inside networks, which then take
             steps that are orthogonal matrices (``Muon``); 0 to treat them like all others.
         warmup: Updates over which the rate rises from zero.
+        second_moment: How much of the old mean square of the gradients each step of Adam keeps.
         weight_decay: Decoupled weight decay of matrices; vectors are left alone.
         clip_norm: Longest gradient.
         average: Decay of the running average of the weights, which is what training returns.
@@ -46,6 +47,7 @@ class Plan:
     final_rate: float = 0.01
     orthogonal_rate: float = 0.0
     warmup: int = 100
+    second_moment: float = 0.99
     weight_decay: float = 0.01
     clip_norm: float = 5.0
     average: float = 0.999
@@ -77,6 +79,10 @@ class Progress:
     seconds: float
     losses: dict[str, float]
     validation: float | None
+    validated_at: int | None = None
+    """The step of that score."""
+    member: int = 0
+    """Which of several models that are trained side by side it is about; the fraction is of all."""
 
 
 @final

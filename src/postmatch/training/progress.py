@@ -34,6 +34,16 @@ def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[Progr
         yield show
 
 
+def in_turn(*listeners: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """Return what shows progress to one listener after the other."""
+
+    def show(progress: Progress) -> None:
+        for listener in listeners:
+            listener(progress)
+
+    return show
+
+
 def note_of(progress: Progress) -> str:
     """Return a run's step, its rate, its loss terms and its latest score, in a few words."""
     parts = [f"step {progress.step:,}"]

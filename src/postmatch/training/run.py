@@ -96,9 +96,9 @@ class Run:
     def progress(self) -> Progress:
         """Return where the run stands."""
         values = {name: value.item() for name, value in self.losses.items()}
-        latest = self.report.history[-1][1] if self.report.history else None
+        at, latest = self.report.history[-1] if self.report.history else (None, None)
         fraction = 1.0 if self.done else min(1.0, self.fraction())
-        return Progress(fraction, self.report.steps, self.seconds(), values, latest)
+        return Progress(fraction, self.report.steps, self.seconds(), values, latest, at)
 
     def close(self) -> None:
         """Leave the best averaged weights in the module, also after an interruption."""

@@ -35,29 +35,38 @@ def rate_schedule(name: RateSchedule, final: float) -> Callable[[float], float]:
     raise ValueError(f"schedule must be cosine, exponential or constant, got {name!r}")
 
 
-def monotonic(warmup: float) -> WeightSchedule:
-    """Rise from 0 to 1 over the first ``warmup`` of training, then stay: a KL weight."""
-    if not 0.0 <= warmup <= 1.0:
-        raise ValueError(f"warmup must lie in [0, 1], got {warmup}")
-    return lambda fraction: (
-        (fraction / warmup).clamp(max=1.0) if warmup else torch.ones_like(fraction)
-    )
+def monotonic(warmup: float, delay: float = 0.0) -> WeightSchedule:
+    """Stay at 0 for a while, rise to 1 over the next ``warmup`` of training, stay: a KL weight."""
+    if not 0.0 <= warmup <= 1.0 or not 0.0 <= delay < 1.0:
+        raise ValueError(f"warmup and delay must lie in [0, 1], got {warmup}, {delay}")
+
+    def weight(fraction: Tensor) -> Tensor:
+        if not warmup:
+            return (fraction >= delay).to(fraction.dtype)
+        return ((fraction - delay) / warmup).clamp(0.0, 1.0)
+
+    return weight
 
 
-def cyclical(cycles: int, rising: float = 0.5) -> WeightSchedule:
+def cyclical(cycles: float, rising: float = 0.5, delay: float = 0.0) -> WeightSchedule:
     """Rise from 0 to 1 in the first part of every cycle and stay for the rest: a KL weight.
 
     Fu et al., "Cyclical Annealing Schedule" (2019).
 
     Args:
-        cycles: How many.
+        cycles: How many there are after the delay.
         rising: The part of a cycle in which the weight rises.
+        delay: The part of training before the first cycle, in which the weight is 0.
     """
-    if cycles < 1 or not 0.0 < rising <= 1.0:
-        raise ValueError(f"cycles must be positive and rising in (0, 1], got {cycles}, {rising}")
+    if cycles <= 0 or not 0.0 < rising <= 1.0 or not 0.0 <= delay < 1.0:
+        raise ValueError(
+            "cycles must be positive, rising in (0, 1] and delay in [0, 1), "
+            f"got {cycles}, {rising}, {delay}"
+        )
 
     def weight(fraction: Tensor) -> Tensor:
-        place = torch.where(fraction >= 1.0, 1.0, (fraction * cycles) % 1.0)
-        return (place / rising).clamp(max=1.0)
+        place = (fraction - delay) / (1.0 - delay) * cycles
+        place = torch.where(fraction >= 1.0, 1.0, place % 1.0)
+        return (place / rising).clamp(max=1.0) * (fraction >= delay)
 
     return weight

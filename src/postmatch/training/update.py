@@ -120,6 +120,7 @@ class Update:
             [flat.vector.detach() for flat in other],
             [flat.gradient for flat in other],
             [self.plan.weight_decay if flat.kind.is_matrix else 0.0 for flat in other],
+            betas=(0.9, self.plan.second_moment),
         )
         muon = Muon(
             [flat.vector.detach().view(s) for flat, s in zip(square, stacks, strict=True)],

@@ -1,6 +1,7 @@
 """The contract that every VAE fulfils."""
 
 import abc
+import math
 from typing import Any
 
 import torch
@@ -63,6 +64,21 @@ class VAE(nn.Module, abc.ABC):
         log_x = log_likelihood(self.decode(z), x, available)
         return -elbo(log_x, z, posterior, self.prior(), beta=beta, log_posterior=log_z)
 
+    @torch.no_grad()
+    def log_evidence(
+        self, x: Tensor, available: Tensor | None = None, num_samples: int = 100
+    ) -> Tensor:
+        r"""Bound :math:`\log p_\phi(x)` from below by draws of the posterior (Burda et al., 2016).
+
+        .. math:: \log \frac1K \sum_k \frac{p(x \mid z_k)\, p(z_k)}{q_\psi(z_k \mid x)},
+            \qquad z_k \sim q_\psi(z \mid x)
+        """
+        posterior = self.encode(x, available)
+        z = posterior.sample(torch.Size([num_samples]))
+        log_x = log_likelihood(self.decode(z), x, available)
+        log_weight = log_x + self.prior().log_prob(z) - posterior.log_prob(z)
+        return log_weight.logsumexp(0) - math.log(num_samples)
+
 
 def log_likelihood(decoded: Distribution, x: Tensor, counted: Tensor | None = None) -> Tensor:
     r"""Return :math:`\sum_i \log p(x_i \mid z)` over the counted features, ``(..., batch)``.
@@ -79,6 +95,11 @@ def log_likelihood(decoded: Distribution, x: Tensor, counted: Tensor | None = No
         log_each = decoded.log_prob(visible).masked_fill(~counted, 0.0)
     leading = log_each.dim() - x.dim()
     return log_each.flatten(leading + 1).sum(-1)
+
+
+def or_everything(available: Tensor | None, x: Tensor) -> Tensor:
+    """Return what is available of x; if that is not said, all of it."""
+    return torch.ones_like(x, dtype=torch.bool) if available is None else available
 
 
 def require_complete(available: Tensor | None) -> None:

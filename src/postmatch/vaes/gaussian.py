@@ -12,7 +12,7 @@ from postmatch.distributions.gaussian import Gaussian
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.precision import full_precision
 from postmatch.partial import PartialEncoder
-from postmatch.vaes.base import VAE
+from postmatch.vaes.base import VAE, or_everything
 
 
 @final
@@ -49,9 +49,7 @@ class GaussianVAE(VAE):
 
     def encode(self, x: Tensor, available: Tensor | None = None) -> Distribution:
         """Return q(z | x) given what is available."""
-        if available is None:
-            available = torch.ones_like(x, dtype=torch.bool)
-        distribution: Distribution = self.encoder(x, available)
+        distribution: Distribution = self.encoder(x, or_everything(available, x))
         return distribution
 
     def decode(self, z: Tensor) -> Distribution:

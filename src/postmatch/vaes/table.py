@@ -15,7 +15,7 @@ from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.precision import full_precision
 from postmatch.partial import PartialEncoder
-from postmatch.vaes.base import VAE
+from postmatch.vaes.base import VAE, or_everything
 
 
 @final
@@ -31,6 +31,8 @@ class TableVAE(VAE):
         num_components: Mixture components of each number's distribution.
     """
 
+    calibration: Tensor
+
     def __init__(
         self,
         specs: Sequence[ColumnSpec],
@@ -44,6 +46,7 @@ class TableVAE(VAE):
         self.layout = ColumnLayout(specs, num_components)
         self.encoder, self.prior_net, self.decoder = encoder, prior_net, decoder
         self.head = Linear(decoder_size, self.layout.num_outputs)
+        self.register_buffer("calibration", torch.ones(2))
         with torch.no_grad():  # before training, z says little and columns have their marginals
             self.head.weight.mul_(0.1)
             self.head.bias.copy_(self.layout.initial_bias())
@@ -54,14 +57,13 @@ class TableVAE(VAE):
 
     def encode(self, x: Tensor, available: Tensor | None = None) -> Distribution:
         """Return the Gaussian over z given what is available."""
-        if available is None:
-            available = torch.ones_like(x, dtype=torch.bool)
-        distribution: Distribution = self.encoder(x, available)
+        distribution: Distribution = self.encoder(x, or_everything(available, x))
         return distribution
 
     def decode(self, z: Tensor) -> Distribution:
         """Return the columns' distributions."""
-        return MixedColumns(self.layout, self.parameters_of(z))
+        calibration = None if self.training else self.calibration
+        return MixedColumns(self.layout, self.parameters_of(z), calibration)
 
     def parameters_of(self, z: Tensor) -> Tensor:
         """Return the parameters of the columns' distributions, ``(..., layout.num_outputs)``."""

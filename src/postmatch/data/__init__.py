@@ -1,0 +1,1 @@
+"""Named data sets: found, checked and split."""
