@@ -107,7 +107,8 @@ def plan_for(
     """Return sizes and a plan of training for a table of so many rows.
 
     Few rows are soon learned by heart: the posterior is simpler, and there are four models rather
-    than two. Each may go a little too far, since together they are less sure than any of them. With
+    than two. Training goes on for a while after densities fit best, since best guesses still get
+    better; together the members are less sure than any of them, and calibration does the rest. With
     many rows, steps are what counts, as far as minutes allow.
     """
     columns = len(specs)
@@ -134,7 +135,7 @@ def plan_for(
         validate_every=max(20, (_QUICK_STEPS if quick else steps) // 40),
         patience=8,
         patience_after=0.35,
-        slack=0.1,
+        slack=0.3,
         max_seconds=20.0 if quick else 0.0,
     )
     return replace(config, width=256 if wide else 128), plan, FitOptions()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from postmatch.cli import describe, fit, impute, report, sample, score
+from postmatch.cli import describe, fit, impute, report, reproduce, sample, score
 from postmatch.cli.groups import expanded
 
 app = typer.Typer(
@@ -20,10 +20,10 @@ app = typer.Typer(
 )
 
 
-def _add(command: Callable[..., None], examples: str) -> None:
+def _add(command: Callable[..., None], examples: str, to: typer.Typer = app) -> None:
     lines = [line.strip() for line in examples.strip().splitlines()]
     epilog = "Examples:\n\n" + "\n\n".join(f"`{line}`" for line in lines)
-    app.command(epilog=epilog)(expanded(command))
+    to.command(epilog=epilog)(expanded(command))
 
 
 _add(impute.impute, impute.EXAMPLES)
@@ -32,6 +32,11 @@ _add(sample.sample, sample.EXAMPLES)
 _add(score.score, score.EXAMPLES)
 _add(describe.describe, describe.EXAMPLES)
 _add(report.report, report.EXAMPLES)
+
+experiments = typer.Typer(no_args_is_help=True, help="Run an experiment of the paper.")
+_add(reproduce.uci, reproduce.UCI_EXAMPLES, experiments)
+experiments.callback()(lambda: None)  # or a single command would need no name
+app.add_typer(experiments, name="reproduce")
 
 
 def _version(wanted: bool) -> None:
