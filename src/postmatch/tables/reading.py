@@ -131,7 +131,8 @@ def _selected(block: Any, columns: Sequence[str], path: str | Path) -> Any:
 
 
 def _parquet_blocks(path: str | Path, rows: int) -> Iterator[Any]:
-    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+    # Buffered, or whole row groups would be held, of up to a million rows each.
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
         yield file.schema_arrow.empty_table()
         for batch in file.iter_batches(batch_size=rows):
             yield pa.Table.from_batches([batch])
