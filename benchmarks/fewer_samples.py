@@ -27,9 +27,10 @@ from postmatch.distributions.noise import from_noise, noise_size
 from postmatch.masks import Bernoulli
 from postmatch.metrics import nrmse
 from postmatch.randomness import seeded
+from postmatch.recipes.uci import build
 from postmatch.training.engine import train
 from postmatch.training.plan import Plan, Progress
-from shapes import SHAPES, build, prepare, provenance
+from shapes import SHAPES, prepare, provenance
 
 SAMPLES, MOST = (1, 2, 4, 8, 16, 32, 64, 128), 512
 BLOCK = 16_384  # rows times samples at a time
@@ -42,7 +43,7 @@ def main() -> None:
     file = Path(os.environ["POSTMATCH_DATA"]) / "uci" / f"{arguments.shape}.npz"
     data = {name: torch.from_numpy(rows).to(device) for name, rows in np.load(file).items()}
     model = build(SHAPES[arguments.shape]).to(device)
-    fit(model, data["train"], SHAPES[arguments.shape].batch, arguments.steps)
+    fit(model, data["train"], SHAPES[arguments.shape].batch_size, arguments.steps)
     x = data["test"][: arguments.rows]
     observed = Bernoulli(0.5).sample(x.shape, torch.Generator(device).manual_seed(1))
 

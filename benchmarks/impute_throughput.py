@@ -14,7 +14,8 @@ from torch import Tensor
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import AutoregressiveMixture
 from postmatch.distributions.noise import quasi_uniform
-from shapes import SHAPES, EntryByEntry, build, median_ms, parser, per_second, prepare, provenance
+from postmatch.recipes.uci import FEATURES, build
+from shapes import SHAPES, EntryByEntry, median_ms, parser, per_second, prepare, provenance
 
 SAMPLES = (1, 32, 512)
 BLOCK = 2_048  # rows times samples in one block, for both
@@ -30,9 +31,9 @@ def main() -> None:
     model = build(shape).to(device).eval()
     for samples in arguments.samples:
         rows = max(1, BLOCK // samples)
-        x = torch.randn(rows, shape.features, device=device)
+        x = torch.randn(rows, FEATURES[shape.dataset], device=device)
         observed = torch.rand_like(x) < 0.5
-        noise = quasi_uniform(samples, 2 * shape.latent, 0, device)
+        noise = quasi_uniform(samples, 2 * shape.latent_size, 0, device)
         ways = {
             "ours": lambda x=x, o=observed, n=noise: impute(model, x, o, n, entry_by_entry=False),
             "standin": lambda x=x, o=observed, n=noise: impute(model, x, o, n, entry_by_entry=True),

@@ -15,8 +15,9 @@ from torch import Tensor
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import AutoregressiveMixture
 from postmatch.distributions.noise import draw, quasi_uniform
+from postmatch.recipes.uci import FEATURES, build
 from postmatch.vaes.base import log_likelihood
-from shapes import SHAPES, EntryByEntry, build, median_ms, parser, per_second, prepare, provenance
+from shapes import SHAPES, EntryByEntry, median_ms, parser, per_second, prepare, provenance
 
 SAMPLES, ROWS = 100, 32
 
@@ -27,9 +28,9 @@ def main() -> None:
     device = prepare(arguments)
     shape = SHAPES[arguments.shape]
     model = build(shape).to(device).eval()
-    x = torch.randn(ROWS, shape.features, device=device)
+    x = torch.randn(ROWS, FEATURES[shape.dataset], device=device)
     observed = torch.rand_like(x) < 0.5
-    noise = quasi_uniform(SAMPLES // 2, 2 * shape.latent, 0, device).expand(-1, ROWS, -1)
+    noise = quasi_uniform(SAMPLES // 2, 2 * shape.latent_size, 0, device).expand(-1, ROWS, -1)
     ways = {
         "ours": lambda: score(model, x, observed, noise, entry_by_entry=False),
         "standin": lambda: score(model, x, observed, noise, entry_by_entry=True),

@@ -26,6 +26,7 @@ import torch
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.models import fit_table
+from postmatch.recipes.uci import FEATURES, build
 from postmatch.saving import save
 from postmatch.tabular import TableModelConfig
 from postmatch.training.plan import Plan
@@ -33,7 +34,6 @@ from shapes import (
     SHAPES,
     Published,
     Shape,
-    build,
     median_ms,
     parser,
     prepare,
@@ -67,6 +67,7 @@ subprocess.run(sys.argv[1:], check=True)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 PEAK_UNITS = 1 if sys.platform == "darwin" else 1 << 10  # bytes of ru_maxrss
+FIELDS = {"batch": "batch_size", "latent": "latent_size"}
 
 
 def main() -> None:
@@ -95,12 +96,12 @@ def parse() -> argparse.Namespace:
 def steps(arguments: argparse.Namespace, device: torch.device) -> Iterator[dict[str, object]]:
     """Yield the time of a step for each number of rows or of latents."""
     for size in arguments.sizes:
-        shape = replace(SHAPES[arguments.shape], **{arguments.what: size})
+        shape = replace(SHAPES[arguments.shape], **{FIELDS[arguments.what]: size})
         times = step_ms(shape, arguments, device)
         yield {
             "shape": arguments.shape,
-            "batch": shape.batch,
-            "latent": shape.latent,
+            "batch": shape.batch_size,
+            "latent": shape.latent_size,
             "ms_per_step": round(times["ours"], 3),
             "standin_ms_per_step": round(times["standin"], 3),
             "speedup": round(times["standin"] / times["ours"], 2),
@@ -114,12 +115,12 @@ def step_ms(shape: Shape, arguments: argparse.Namespace, device: torch.device) -
     model, twin = build(shape).to(device), build(shape).to(device)
     twin.load_state_dict(model.state_dict())
     published = MatchedVAE(twin.vae, Published(twin.partial))  # type: ignore[arg-type]
-    x = torch.randn(20_000, shape.features, device=device)
+    x = torch.randn(20_000, FEATURES[shape.dataset], device=device)
     plan = Plan(
         10**6, learning_rate=1e-6, precision=arguments.precision, compiled=arguments.compiled
     )
     ways = {"ours": model, "standin": published}
-    taken = {name: stepper(way, x, shape.batch, plan) for name, way in ways.items()}
+    taken = {name: stepper(way, x, shape.batch_size, plan) for name, way in ways.items()}
     times = median_ms(taken, arguments.seconds)
     if device.type == "cuda":  # it works ahead of the host, which one step at a time cannot show
         times["ours"] = steady_ms(taken["ours"], 1_000)

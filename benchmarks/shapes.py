@@ -3,7 +3,6 @@
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,54 +11,19 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from imputation import commit, hardware
-from postmatch.conditioning import MatchedVAE
+from postmatch.data.uci import NAMES
 from postmatch.distributions.autoregressive import (
     AutoregressiveMixture,
     mixture_log_prob,
-    mixture_net,
     split_mixture,
 )
 from postmatch.distributions.noise import choose_component, standard_normal
-from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
-from postmatch.nets.mlp import ResidualMLP
-from postmatch.partial import AutoregressiveHead, FullGaussianHead, MaskedEncoder
-from postmatch.vaes.gaussian import GaussianVAE
+from postmatch.partial import MaskedEncoder
+from postmatch.recipes.uci import config_of
 
-WIDTH, MIXTURE_BLOCKS, COMPONENTS = 256, 3, 10
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of one data set's model."""
-
-    features: int
-    batch: int
-    latent: int
-    blocks: int
-    normalised: bool
-
-
-SHAPES = {
-    "power": Shape(6, 512, 16, 2, normalised=False),
-    "gas": Shape(8, 512, 16, 2, normalised=False),
-    "hepmass": Shape(21, 512, 16, 2, normalised=False),
-    "miniboone": Shape(43, 1024, 32, 5, normalised=True),
-    "bsds": Shape(63, 1024, 64, 5, normalised=True),
-}
-
-
-def build(shape: Shape) -> MatchedVAE:
-    """Return the model of the paper's section 5.3, with the autoregressive posterior."""
-
-    def body(inputs: int) -> ResidualMLP:
-        return ResidualMLP(inputs, WIDTH, shape.blocks, normalised=shape.normalised)
-
-    decoder = nn.Sequential(body(shape.latent), Linear(WIDTH, shape.features))
-    encoder = MaskedEncoder(body(2 * shape.features), FullGaussianHead(WIDTH, shape.latent))
-    net = mixture_net(shape.latent, COMPONENTS, WIDTH, MIXTURE_BLOCKS, WIDTH)
-    partial = MaskedEncoder(body(2 * shape.features), AutoregressiveHead(net))
-    return MatchedVAE(GaussianVAE(encoder, decoder, shape.latent), partial)
+SHAPES = {name: config_of(name, "paper") for name in NAMES}
+WIDTH = SHAPES["power"].width
 
 
 class EntryByEntry(Distribution):

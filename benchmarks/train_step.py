@@ -13,12 +13,12 @@ from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.masks import Bernoulli
+from postmatch.recipes.uci import FEATURES, build
 from postmatch.training.plan import Plan
 from postmatch.training.run import Run
 from shapes import (
     SHAPES,
     Published,
-    build,
     median_ms,
     parser,
     prepare,
@@ -38,20 +38,23 @@ def main() -> None:
     twin = build(shape).to(device)
     twin.load_state_dict(model.state_dict())
     published = MatchedVAE(twin.vae, Published(twin.partial))  # type: ignore[arg-type]
-    x = torch.randn(20_000, shape.features, device=device)
+    x = torch.randn(20_000, FEATURES[shape.dataset], device=device)
     ways = {"ours": model, "standin": published}
     plan = Plan(
         10**6, learning_rate=1e-6, precision=arguments.precision, compiled=arguments.compiled
     )
-    steps = {name: stepper(way, x, shape.batch, plan) for name, way in ways.items()}
+    steps = {name: stepper(way, x, shape.batch_size, plan) for name, way in ways.items()}
     times = median_ms(steps, arguments.seconds)
     if device.type == "cuda":  # it works ahead of the host, which one step at a time cannot show
         times["ours"] = steady_ms(steps["ours"], 1_000)
-    rate = product_rate(shape.batch, device)
+    rate = product_rate(shape.batch_size, device)
     once = products_of(model)
-    again = (shape.latent - 1) * products_of(model.partial.head.net)  # type: ignore[union-attr, arg-type]
+    again = (shape.latent_size - 1) * products_of(model.partial.head.net)  # type: ignore[union-attr, arg-type]
     # Forward, and twice as much backward; the context is projected once per pass, too.
-    work = {"ours": 6.0 * shape.batch * once, "standin": 6.0 * shape.batch * (once + again)}
+    work = {
+        "ours": 6.0 * shape.batch_size * once,
+        "standin": 6.0 * shape.batch_size * (once + again),
+    }
     share = {name: work[name] / (1e-3 * times[name]) / rate for name in times}
     line = {
         "benchmark": "train_step",
@@ -59,7 +62,7 @@ def main() -> None:
         "ms_per_step": round(times["ours"], 3),
         "standin_ms_per_step": round(times["standin"], 3),
         "speedup": round(times["standin"] / times["ours"], 2),
-        "difference": difference(model, published, x[: shape.batch]),
+        "difference": difference(model, published, x[: shape.batch_size]),
         "parameters": sum(p.numel() for p in model.parameters()),
         "gflop_per_step": round(work["ours"] / 1e9, 3),
         "product_gflops": round(rate / 1e9, 1),
