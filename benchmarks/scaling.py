@@ -26,14 +26,13 @@ import torch
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.models import fit_table
-from postmatch.recipes.uci import FEATURES, build
+from postmatch.recipes.uci import FEATURES, Config, build
 from postmatch.saving import save
 from postmatch.tabular import TableModelConfig
 from postmatch.training.plan import Plan
 from shapes import (
     SHAPES,
     Published,
-    Shape,
     median_ms,
     parser,
     prepare,
@@ -110,7 +109,7 @@ def steps(arguments: argparse.Namespace, device: torch.device) -> Iterator[dict[
         }
 
 
-def step_ms(shape: Shape, arguments: argparse.Namespace, device: torch.device) -> dict[str, float]:
+def step_ms(shape: Config, arguments: argparse.Namespace, device: torch.device) -> dict[str, float]:
     """Return the time of a step, ours and the stand-in's."""
     model, twin = build(shape).to(device), build(shape).to(device)
     twin.load_state_dict(model.state_dict())
