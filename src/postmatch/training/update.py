@@ -96,7 +96,10 @@ class Update:
         rate = self.rate * self.plan.learning_rate
         self.adam.step(rate, finite)
         decay = rate * self.plan.weight_decay
-        self.muon.step(self.rate * self.plan.orthogonal_rate, decay, finite)
+        # A direction needs no more digits than the products that it comes from.
+        rounded: Precision = "float32" if self.plan.precision == "float32" else "tf32"
+        with computed_in(rounded, self.device):
+            self.muon.step(self.rate * self.plan.orthogonal_rate, decay, finite)
         self.average.update(self.pull * finite)
         self.skipped.add_(~finite)
         self.in_a_row.add_(1).mul_(~finite)
