@@ -9,13 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from postmatch.distributions.noise import choose_component, from_noise, noise_size, quasi_uniform
+from postmatch.distributions.noise import (
+    choose_component,
+    draw_scored,
+    from_noise,
+    noise_size,
+    quasi_uniform,
+)
 from postmatch.distributions.stratified import StratifiedMixture
-from postmatch.objectives import draws_to_match
+from postmatch.objectives import draws_to_match, elbo
 from postmatch.partial import PartialEncoder
 from postmatch.randomness import seeded
 from postmatch.streams import Branch
-from postmatch.vaes.base import VAE, log_likelihood
+from postmatch.vaes.base import VAE, log_likelihood, log_likelihood_of_each, over_features
 
 
 @final
@@ -80,6 +86,46 @@ class MatchedVAE(nn.Module):
             return {"match": branch.join(matched)}
         loss = self.vae.loss(x, available, beta=beta, posterior=target, generator=generator)
         return {"vae": loss.mean(), "match": branch.join(matched)}
+
+    def bound_losses(
+        self,
+        x: Tensor,
+        available: Tensor | None,
+        observed: Tensor,
+        *,
+        beta: float | Tensor = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> dict[str, Tensor]:
+        r"""Return mean losses that train the VAE, too, to be asked conditional questions.
+
+        Beside the VAE's negative ELBO, ``vae``, stands a bound on what :meth:`Conditional.sample`
+        draws from, ``conditional``: an ELBO of the hidden part, whose prior is
+        :math:`q_\theta(z \mid x_o)`.
+
+        .. math:: -\log p_\phi(x_u \mid z) + \beta \left[ \log q_\psi(z \mid x)
+            - \log q_\theta(z \mid x_o) \right], \qquad z \sim q_\psi(z \mid x)
+
+        In θ its gradient is that of the match (theorem 3.1). Encoder and decoder learn to be
+        matched; the encoder's entropy, which a match with ``train_target`` leaves out, keeps z from
+        shrinking to a point, whose density is high for nothing. Arguments are those of
+        :meth:`losses`; the VAE must be one that is trained by its ELBO.
+        """
+        if available is not None:
+            observed = observed & available
+        branch = Branch(x.device)
+        with branch.beside(x, observed):
+            approx = self.partial(x, observed)
+        posterior = self.vae.encode(x, available)
+        z, log_z = draw_scored(posterior, generator)
+        with branch.beside(z):
+            log_approx = approx.log_prob(z)
+        log_each = log_likelihood_of_each(self.vae.decode(z), x, available)
+        log_x, log_hidden = (
+            over_features(each, x) for each in (log_each, log_each.masked_fill(observed, 0.0))
+        )
+        whole = elbo(log_x, z, posterior, self.vae.prior(), beta=beta, log_posterior=log_z)
+        part = log_hidden - beta * (log_z - branch.join(log_approx))
+        return {"vae": -whole.mean(), "conditional": -part.mean()}
 
 
 @final

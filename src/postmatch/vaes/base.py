@@ -88,13 +88,21 @@ def log_likelihood(decoded: Distribution, x: Tensor, counted: Tensor | None = No
         x: ``(batch, *features)``; entries that do not count may hold anything.
         counted: Which features count, bool; None means all.
     """
+    return over_features(log_likelihood_of_each(decoded, x, counted), x)
+
+
+def log_likelihood_of_each(
+    decoded: Distribution, x: Tensor, counted: Tensor | None = None
+) -> Tensor:
+    r"""Return :math:`\log p(x_i \mid z)`, 0 where a feature does not count; see above."""
     if counted is None:
-        log_each = decoded.log_prob(x)
-    else:
-        visible = x.masked_fill(~counted, 0.0)
-        log_each = decoded.log_prob(visible).masked_fill(~counted, 0.0)
-    leading = log_each.dim() - x.dim()
-    return log_each.flatten(leading + 1).sum(-1)
+        return decoded.log_prob(x)
+    return decoded.log_prob(x.masked_fill(~counted, 0.0)).masked_fill(~counted, 0.0)
+
+
+def over_features(log_each: Tensor, x: Tensor) -> Tensor:
+    """Return the sum over the features of rows ``x``, ``(..., batch)``."""
+    return log_each.flatten(log_each.dim() - x.dim() + 1).sum(-1)
 
 
 def or_everything(available: Tensor | None, x: Tensor) -> Tensor:
