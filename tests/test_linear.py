@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from postmatch.nets import linear as linear_module
 from postmatch.nets.linear import GradientPlaces, Linear
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.mlp import ResidualMLP
@@ -81,3 +82,29 @@ def test_places_are_full_precision_though_products_are_half() -> None:
         assert places[parameter].dtype == torch.float32
         apart = (places[parameter] - expected).abs().max() / expected.abs().max()
         assert 0.0 < apart < 0.03
+
+
+@pytest.mark.parametrize("name", ["mlp", "masked"])
+def test_what_a_layer_reads_beside_the_backward_pass_is_not_changed_by_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Autograd adds into a gradient that nobody else holds. Where a GPU works side by side, a
+    # layer may read its gradient long after its own backward pass has returned.
+    read: list[tuple[int, Tensor]] = []  # addresses, for a reference would hide the defect
+    fill = linear_module._fill
+
+    def noted(ctx: object, gradient: Tensor, x: Tensor, mask: Tensor | None) -> None:
+        read.append((gradient.data_ptr(), gradient.clone()))
+        fill(ctx, gradient, x, mask)
+
+    monkeypatch.setattr(linear_module, "_fill", noted)
+    net = NETS[name]()
+    x = torch.randn(8, 6, requires_grad=True)
+    places = GradientPlaces({p: torch.zeros_like(p) for p in net.parameters()})
+    with places.filled():
+        net(x).square().sum().backward()
+        later = {t.data_ptr(): t for t in places.read}
+        for address, before in read:
+            assert_close(later[address].view_as(before), before, atol=0.0, rtol=0.0)
+    assert len(read) >= 5
+    assert not places.read

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from postmatch.recipes.uci import FEATURES, build, config_of
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Report
@@ -172,3 +173,34 @@ def test_precision_leaves_the_callers_settings_alone() -> None:
         assert torch.backends.cuda.matmul.fp32_precision == before
     with pytest.raises(ValueError, match="precision must be one of float32, tf32, bfloat16"):
         Plan(1, precision="half")  # type: ignore[arg-type]
+
+
+@GPU
+@pytest.mark.parametrize("bound", [False, True])
+def test_what_goes_on_side_by_side_gives_the_gradients_of_one_after_the_other(bound: bool) -> None:
+    # Wide networks and many rows, so that work beside the backward pass falls behind it.
+    config = config_of("bsds", "best")
+    rows = torch.randn(4_096, FEATURES["bsds"], device="cuda")
+    plan = Plan(100, learning_rate=0.0, clip_norm=1e9, weight_decay=0.0)
+
+    def gradients(*, recorded: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = build(config).cuda()
+        losses = model.bound_losses if bound else model.losses
+        generator = torch.Generator("cuda").manual_seed(1)
+
+        def loss(_: Tensor) -> Losses:
+            observed = torch.rand(rows.shape, generator=generator, device="cuda") < 0.5
+            return losses(rows, None, observed, generator=generator)
+
+        run = Run(model, loss, plan, [generator])
+        run.update.recorded.recordable = recorded
+        found = []
+        for _ in range(10):
+            run.step()
+            found.append(torch.cat([flat.gradient for flat in run.update.flats]))
+        assert (run.update.recorded.graph is not None) == recorded
+        return found
+
+    for mine, theirs in zip(gradients(recorded=True), gradients(recorded=False), strict=True):
+        assert (mine - theirs).norm() < 1e-3 * theirs.norm()

@@ -38,6 +38,9 @@ class GradientPlaces:
         self.number = {parameter: i for i, parameter in enumerate(self.places)}
         self.ones: dict[tuple[int, torch.dtype], Tensor] = {}
         self.streams: list[torch.cuda.Stream] = []
+        # What is read beside the backward pass. Autograd adds into a gradient that nobody else
+        # holds, such as that of a residual connection, and would do so while it is being read.
+        self.read: list[Tensor] = []
 
     @contextmanager
     def filled(self) -> Iterator[None]:
@@ -56,7 +59,7 @@ class GradientPlaces:
                 with beside(stream):  # one that had no work must be part of the recording, too
                     pass
                 torch.cuda.current_stream(stream.device).wait_stream(stream)
-            self.streams = []
+            self.streams, self.read = [], []
 
     def ones_like_rows(self, rows: Tensor) -> Tensor:
         """Return a one for each row; kept, since every layer of every step asks for them."""
@@ -121,6 +124,7 @@ class _Linear(torch.autograd.Function):
         """Return the gradient of the input alone."""
         x, masked, mask = ctx.saved_tensors
         gradient = gradient.contiguous()
+        ctx.places.read.append(gradient)
         with ctx.places.beside(ctx.weight, gradient, x), torch.no_grad():
             _fill(ctx, _rows_of(gradient), _rows_of(x), mask)
         needed = gradient @ masked.to(gradient.dtype) if ctx.needs_input_grad[0] else None
