@@ -16,7 +16,7 @@ import postmatch
 
 SOURCE = Path(postmatch.__file__).parent
 LAYERS = (
-    {"masks", "objectives", "nets", "distributions", "metrics"}
+    {"masks", "objectives", "nets", "distributions", "metrics", "importance"}
     | {"randomness", "threads", "streams", "folders"},
     {"vaes", "partial"},
     {"conditioning", "clustering", "acquisition"},

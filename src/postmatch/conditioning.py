@@ -17,6 +17,7 @@ from postmatch.distributions.noise import (
     quasi_uniform,
 )
 from postmatch.distributions.stratified import StratifiedMixture
+from postmatch.importance import effective_size, pareto_k
 from postmatch.objectives import draws_to_match, elbo
 from postmatch.partial import PartialEncoder
 from postmatch.randomness import seeded
@@ -136,6 +137,8 @@ class RatioEstimate:
     value: Tensor
     effective_sample_size: Tensor
     """The smaller of the two estimates' effective sample sizes, per row."""
+    pareto_k: Tensor
+    """The larger of the two estimates' tail shapes; see :func:`~postmatch.importance.pareto_k`."""
 
 
 @final
@@ -299,7 +302,11 @@ class Conditional:
         whole = self._log_weights(self._encode(x, available), x, known, num_samples)
         part = self._log_weights(self.latent, x, self.observed, num_samples)
         value = whole.logsumexp(0) - part.logsumexp(0)
-        return RatioEstimate(value, torch.minimum(effective_size(whole), effective_size(part)))
+        return RatioEstimate(
+            value,
+            torch.minimum(effective_size(whole), effective_size(part)),
+            torch.maximum(pareto_k(whole), pareto_k(part)),
+        )
 
     def _proposal(self, x: Tensor, available: Tensor | None) -> StratifiedMixture:
         """Return r, which knows the hidden part of x as well."""
@@ -330,11 +337,6 @@ def _from_fresh(distribution: Distribution, noise: Callable[[int], Tensor]) -> T
     if size is None:
         raise TypeError(f"{type(distribution).__name__} has no from_noise; register one for it")
     return from_noise(distribution, noise(size))
-
-
-def effective_size(log_weight: Tensor) -> Tensor:
-    r"""Return :math:`(\sum w)^2 / \sum w^2` over the leading axis."""
-    return (2.0 * log_weight.logsumexp(0) - (2.0 * log_weight).logsumexp(0)).exp()
 
 
 def check_observed(x: Tensor, observed: Tensor) -> None:
