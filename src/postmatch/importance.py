@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+FEWEST_WEIGHTS = 25  # whose tail, a fifth of them, has a shape
 _EQUAL = 1e-4  # differences between weights that are rounding, in units of the largest
 _TINY = 1e-12
 
@@ -25,9 +26,9 @@ def pareto_k(log_weight: Tensor) -> Tensor:
         log_weight: ``(samples, *batch)``.
     """
     samples = len(log_weight)
-    tail = min(samples // 5, math.ceil(3.0 * math.sqrt(samples)))
-    if tail < 5:
+    if samples < FEWEST_WEIGHTS:
         return torch.full_like(log_weight[0], math.nan)
+    tail = min(samples // 5, math.ceil(3.0 * math.sqrt(samples)))
     highest = log_weight.double().topk(tail + 1, dim=0).values.flip(0)  # ascending
     # In units of the largest weight, whose place on the scale does not matter.
     weight = (highest - highest[-1]).exp()

@@ -14,8 +14,7 @@ from linear_gaussian import draw_rows, exact_log_conditional, exact_log_evidence
 from linear_gaussian import linear_gaussian as linear_gaussian_vae
 from postmatch.cli import main
 from postmatch.data import uci as data
-from postmatch.masks import Bernoulli
-from postmatch.recipes.scores import conditional_scores
+from postmatch.recipes.scores import Judging, conditional_scores, masks_of
 from postmatch.recipes.uci import FEATURES, PRESETS, build, config_of
 
 
@@ -43,11 +42,24 @@ def test_a_command_trains_judges_and_writes_the_result(
     written = json.loads((folder / "results" / "uci-gas-best.json").read_text())
     assert code == 0
     assert told == written
-    assert written["rows"] == {"train": 300, "test": 80}
+    assert written["rows"] == {"train": 300, "test": 80, "ratio": 80}
     assert written["config"]["steps"] == written["steps"] == 4
-    for name in ("log_prob", "log_prob_gap", "nrmse", "log_prob_ratio_100", "joint_log_prob"):
+    names = ("log_prob", "log_prob_gap", "nrmse", "log_prob_ratio_40", "pareto_k_40")
+    for name in (*names, "joint_log_prob", "reconstruction", "match_kl", "prior_kl"):
         assert math.isfinite(written["metrics"][name])
     assert written["metrics"]["nrmse_std"] > 0.0
+    # The weights that were kept give the same scores again.
+    code = main(
+        ["reproduce", "uci", *words, "-q", "--evaluate-only", "-o", str(folder / "results")]
+    )
+    again = json.loads(capsys.readouterr().out)
+    assert code == 0
+    timed = ("impute_microseconds", "impute_microseconds_std")
+    for each in (again, told):
+        for name in timed:
+            del each["metrics"][name]
+    assert again["metrics"] == told["metrics"]
+    assert again["train_minutes"] == told["train_minutes"]
 
 
 def test_what_is_not_there_or_not_known_is_told(
@@ -55,6 +67,9 @@ def test_what_is_not_there_or_not_known_is_told(
 ) -> None:
     assert main(["reproduce", "uci", "--dataset", "iris"]) == 1
     assert "must be one of power, gas" in capsys.readouterr().err
+    kept = ["--dataset", "gas", "--evaluate-only", "-o", str(folder / "nothing")]
+    assert main(["reproduce", "uci", *kept]) == 1
+    assert "uci-gas-best.json is not there: train the model" in capsys.readouterr().err
     assert main(["reproduce", "uci", "--preset", "worst"]) == 1
     assert "must be one of paper, published-code, best" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="bsds300 is not there"):
@@ -109,12 +124,11 @@ def test_scores_of_an_exact_model_are_the_truth_in_the_users_units() -> None:
     x, _ = draw_rows(vae, 400)
     log_scale = torch.linspace(-1.0, 1.0, 6)
     seeds = (3, 4)
-    scores = conditional_scores(
-        exact_model(vae), x, log_scale, mask_seeds=seeds, num_samples=400, ratio_samples=(2, 8)
-    )
+    how = Judging(mask_seeds=seeds, num_samples=400, ratio_samples=(2, 8))
+    scores = conditional_scores(exact_model(vae), x, log_scale, how)
     truths = []
     for seed in seeds:
-        observed = Bernoulli(0.5).sample(x.shape, torch.Generator().manual_seed(seed))
+        observed = masks_of(x, seed)
         units = ((~observed) * log_scale).sum(1)
         truths.append((exact_log_conditional(vae, x, observed) - units).mean().item())
     truth = sum(truths) / 2
@@ -124,6 +138,8 @@ def test_scores_of_an_exact_model_are_the_truth_in_the_users_units() -> None:
     assert scores["log_prob_ratio_8"] == pytest.approx(truth, abs=1e-3)
     assert scores["effective_sample_size_8"] == pytest.approx(8.0, rel=1e-3)
     assert -0.01 < scores["log_prob_gap"] < 0.02
+    # At exact posteriors every draw of z gives the truth, as the difference of the two.
+    assert scores["reconstruction"] - scores["match_kl"] == pytest.approx(truth, abs=1e-3)
     joint = exact_log_evidence(vae, x, torch.ones_like(x, dtype=torch.bool)) - log_scale.sum()
     assert scores["joint_log_prob"] == pytest.approx(joint.mean().item(), abs=1e-3)
     assert 0.2 < scores["nrmse"] < 1.0

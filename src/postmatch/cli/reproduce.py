@@ -1,5 +1,6 @@
 """``postmatch reproduce``: the experiments of the paper, with its settings and with ours."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 UCI_EXAMPLES = """
     postmatch reproduce uci --dataset bsds --preset best
     postmatch reproduce uci --dataset gas --preset paper --max-minutes 30
+    postmatch reproduce uci --dataset gas --evaluate-only          scores of the weights kept
 """
 
 
@@ -40,6 +42,13 @@ def uci(
     samples: Annotated[
         int, typer.Option(metavar="K", min=2, help="Draws of z per row; an even number.")
     ] = 1_000,
+    evaluate_only: Annotated[
+        bool, typer.Option("--evaluate-only", help="Judge the weights that are kept in DIR.")
+    ] = False,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Save there every minute, and go on from what it holds."),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
     ] = Path("results"),
@@ -47,25 +56,35 @@ def uci(
     """Train and judge the densities of the paper's table 2; POSTMATCH_DATA names the data.
 
     log_prob bounds from below the density that samples are drawn from; its gap says how tight that
-    is; log_prob_ratio is the paper's own estimate, which a poor model can raise.
+    is; log_prob_ratio is the paper's own estimate, which a poor model can raise. The weights are
+    kept in half precision in DIR/weights, and it is these that are judged.
     """
     from postmatch.models import device_of
-    from postmatch.recipes.uci_run import run
+    from postmatch.recipes import uci_run
+    from postmatch.training.plan import Progress
     from postmatch.training.progress import progress_bar
 
+    which: Any = (dataset, preset, output)
+    device = device_of(running.device)
     with session(running) as here:
-        with progress_bar("Training", quiet=here.quiet) as show:
-            result = run(
-                dataset,  # type: ignore[arg-type]
-                preset,  # type: ignore[arg-type]
-                steps=steps,
+        if not evaluate_only:
+            with progress_bar("Training", quiet=here.quiet) as show:
+                uci_run.train(
+                    *which,
+                    steps=steps,
+                    seed=running.seed,
+                    max_seconds=60.0 * max_minutes,
+                    device=device,
+                    checkpoints=checkpoints,
+                    show=show,
+                )
+        with progress_bar("Judging", quiet=here.quiet) as show:
+            result = uci_run.evaluate(
+                *which,
                 test_rows=test_rows,
                 num_samples=samples,
-                seed=running.seed,
-                max_seconds=60.0 * max_minutes,
-                device=device_of(running.device),
-                folder=output,
-                show=show,
+                device=device,
+                show=lambda part: show(Progress(part, 0, 0.0, {}, None)),
             )
         here.settle()
         here.show(_row(result))
@@ -88,8 +107,11 @@ def _row(result: dict[str, Any]) -> Grid:
         f"bound, gap {metrics['log_prob_gap']:.3f}",
         f"{metrics['nrmse']:.3f}",
     )
-    for key in sorted(k for k in metrics if k.startswith("log_prob_ratio") and "std" not in k):
-        grid.add_row("", f"{metrics[key]:.3f}", f"ratio, K = {key.rpartition('_')[2]}", "")
+    counts = [k.rpartition("_")[2] for k in metrics if k.startswith("log_prob_ratio")]
+    for count in sorted(int(c) for c in counts if c != "std"):
+        shape = metrics.get(f"pareto_k_{count}", math.nan)
+        told = f"ratio, K = {count:,}, Pareto k {shape:.2f}"
+        grid.add_row("", f"{metrics[f'log_prob_ratio_{count}']:.3f}", told, "")
     for method, scores in QUOTED.items():
         likelihood, error = scores[name]
         grid.add_row(f"{method} (quoted)", f"{likelihood:.3f}", "as published", f"{error:.3f}")

@@ -1,14 +1,19 @@
-"""The file of a result: its numbers, and all that one needs to know where they come from."""
+"""The files of a result: its numbers, all that tells where they come from, and the weights."""
 
 import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
+from torch import nn
 
 from postmatch.folders import to_json
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def provenance(device: torch.device) -> dict[str, str]:
@@ -42,7 +47,31 @@ def hardware(device: torch.device) -> str:
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
     """Write a result as JSON, whole or not at all."""
+    _write(path, to_json(result))
+
+
+def write_weights(path: Path, model: nn.Module) -> None:
+    """Write a model's tensors in half precision; what is judged is what was written."""
+    halves = {name: value.half().cpu() for name, value in model.state_dict().items()}
+    _write(path, safetensors.save({name: value.contiguous() for name, value in halves.items()}))
+
+
+def read_weights(path: Path, model: M) -> M:
+    """Return a model with the tensors of a file.
+
+    Raises:
+        ValueError: If they are not those of this model.
+    """
+    try:
+        model.load_state_dict(safetensors.load(path.read_bytes()))
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} does not hold the weights of this model: {reason}") from None
+    return model
+
+
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
-    part.write_bytes(to_json(result))
+    part.write_bytes(content)
     part.replace(path)

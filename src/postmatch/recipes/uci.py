@@ -56,7 +56,8 @@ class Config:
         bound: Whether the conditional bound trains the VAE too, in place of the match alone.
         cycles: Of the KL weight; 0 for one rise.
         delay: Updates before it rises.
-        warmup: The part of training over which it rises, if it rises once.
+        kl_warmup: The part of training over which it rises, if it rises once.
+        warmup: Updates over which the learning rate rises.
         noise: Standard deviation of what is added to each batch.
         schedule: How the learning rate falls from ``learning_rate`` to ``final_rate`` of it.
         average: Decay of the running average of the weights; 0 for the last ones.
@@ -82,7 +83,8 @@ class Config:
     bound: bool = False
     cycles: float = 3.98
     delay: int = 1_000
-    warmup: float = 0.0
+    kl_warmup: float = 0.0
+    warmup: int = 0
     noise: float = 0.001
     learning_rate: float = 1e-3
     orthogonal_rate: float = 0.0
@@ -115,14 +117,14 @@ def config_of(dataset: Name, preset: Preset) -> Config:
     elif dataset == "bsds":
         config = replace(
             config, batch_size=1_024, latent_size=64, blocks=5, decoder_blocks=5, normalised=True,
-            cycles=0.0, delay=30_000, warmup=0.85,
+            cycles=0.0, delay=30_000, kl_warmup=0.85,
         )  # fmt: skip
     if preset == "paper":
         return config
     code = replace(config, full_posterior=True)
     if dataset == "miniboone":
         return replace(code, decoder_blocks=2, dropout=0.5)
-    return replace(code, batch_size=512, warmup=1.0) if dataset == "bsds" else code
+    return replace(code, batch_size=512, kl_warmup=1.0) if dataset == "bsds" else code
 
 
 def _best(dataset: Name) -> Config:
@@ -144,7 +146,8 @@ def _best(dataset: Name) -> Config:
         bound=True,
         cycles=0.0,
         delay=0,
-        warmup=0.05,
+        kl_warmup=0.05,
+        warmup=100,
         noise=0.0,
         schedule="cosine",
         final_rate=0.01,
@@ -248,7 +251,7 @@ def _kl_weight(config: Config) -> WeightSchedule:
     delay = min(config.delay / config.steps, 0.9)  # also in a run that was cut short by its steps
     if config.cycles:
         return cyclical(config.cycles, delay=delay)
-    return monotonic(min(config.warmup, 1.0), delay=delay)
+    return monotonic(min(config.kl_warmup, 1.0), delay=delay)
 
 
 def _digest(rows: Tensor, seed: int) -> str:

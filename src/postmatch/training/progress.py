@@ -46,7 +46,7 @@ def in_turn(*listeners: Callable[[Progress], None]) -> Callable[[Progress], None
 
 def note_of(progress: Progress) -> str:
     """Return a run's step, its rate, its loss terms and its latest score, in a few words."""
-    parts = [f"step {progress.step:,}"]
+    parts = [f"step {progress.step:,}"] if progress.step else []
     if progress.seconds > 0.0:
         parts.append(f"{progress.step / progress.seconds:,.0f}/s")
     parts += [f"{name} {value:.2f}" for name, value in progress.losses.items()]
