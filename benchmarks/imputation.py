@@ -10,8 +10,6 @@ import importlib.metadata
 import json
 import multiprocessing
 import os
-import platform
-import subprocess
 import sys
 import time
 import traceback
@@ -19,7 +17,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from holes import MECHANISMS, NOT_AT_RANDOM, TABLES, make_holes
+from postmatch.recipes import results
 
 METHODS = (
     "mean",
@@ -50,7 +51,7 @@ def main() -> int:
     tasks = choose(arguments)
     if not arguments.force:
         tasks = [task for task in tasks if task not in finished(arguments.output)]
-    about = {"commit": commit(), "hardware": hardware(arguments), "versions": versions()}
+    about = {"commit": results.commit(), "hardware": hardware(arguments), "versions": versions()}
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     failures, start = 0, time.perf_counter()
     with ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("spawn")) as pool:
@@ -129,26 +130,10 @@ def work(task: Task) -> dict[str, Any]:
         return {"error": f"{' '.join(map(str, task))} failed\n{traceback.format_exc()}"}
 
 
-def commit() -> str:
-    """Return the short hash of the checkout."""
-    if named := os.environ.get("POSTMATCH_COMMIT"):  # a copy of the tree without its history
-        return named
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    folder = Path(__file__).parent
-    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def hardware(arguments: argparse.Namespace) -> str:
     """Return the processor and how much of it one task had."""
-    model = platform.processor() or platform.machine()
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        lines = information.read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        model = names[0] if names else model
-    cores = os.cpu_count()
-    return f"{model}, {cores} cores, {arguments.threads} threads, {arguments.jobs} jobs"
+    processor = results.hardware(torch.device("cpu"))
+    return f"{processor}, {arguments.threads} threads, {arguments.jobs} jobs"
 
 
 def versions() -> dict[str, str]:

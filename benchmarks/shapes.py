@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from imputation import commit, hardware
+from imputation import hardware
 from postmatch.data.uci import NAMES
 from postmatch.distributions.autoregressive import (
     AutoregressiveMixture,
@@ -20,6 +20,7 @@ from postmatch.distributions.autoregressive import (
 from postmatch.distributions.noise import choose_component, standard_normal
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.partial import MaskedEncoder
+from postmatch.recipes.results import commit
 from postmatch.recipes.uci import config_of
 
 SHAPES = {name: config_of(name, "paper") for name in NAMES}
