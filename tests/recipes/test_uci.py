@@ -62,6 +62,19 @@ def test_a_command_trains_judges_and_writes_the_result(
     assert again["train_minutes"] == told["train_minutes"]
 
 
+def test_two_hundred_steps_tell_hidden_features_from_seen_ones(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dataset", "gas", "--steps", "200", "--samples", "20", "--json", "-q"]
+    assert main(["reproduce", "uci", *words, "-o", str(folder / "results")]) == 0
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    rows = data.load("gas")
+    alone = torch.distributions.Normal(rows.train.mean(0), rows.train.std(0)).log_prob(rows.test)
+    # Half of the features are hidden, and each is a standard normal if nothing is known of it.
+    assert metrics["log_prob"] > 0.5 * alone.sum(1).mean() + 0.5
+    assert metrics["nrmse"] < 0.9
+
+
 def test_what_is_not_there_or_not_known_is_told(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

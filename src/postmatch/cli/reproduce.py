@@ -14,6 +14,7 @@ from postmatch.cli.session import session
 if TYPE_CHECKING:
     from postmatch.data.uci import Name
 
+_ON_GPU, _ON_CPU = (10_000, 1_000), (1_000, 100)  # test rows, and draws of z for each
 UCI_EXAMPLES = """
     postmatch reproduce uci --dataset bsds --preset best
     postmatch reproduce uci --dataset gas --preset paper --max-minutes 30
@@ -37,11 +38,17 @@ def uci(
         float, typer.Option(metavar="M", min=0.0, help="Train no longer than this; 0: no limit.")
     ] = 0.0,
     test_rows: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many test rows are judged at most.")
-    ] = 10_000,
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="How many test rows are judged: 10,000 on a GPU, else 1,000."
+        ),
+    ] = None,
     samples: Annotated[
-        int, typer.Option(metavar="K", min=2, help="Draws of z per row; an even number.")
-    ] = 1_000,
+        int | None,
+        typer.Option(
+            metavar="K", min=2, help="Draws of z per row, an even number: 1,000 on a GPU, else 100."
+        ),
+    ] = None,
     evaluate_only: Annotated[
         bool, typer.Option("--evaluate-only", help="Judge the weights that are kept in DIR.")
     ] = False,
@@ -65,8 +72,9 @@ def uci(
     from postmatch.training.progress import progress_bar
 
     which: Any = (dataset, preset, output)
-    device = device_of(running.device)
     with session(running) as here:
+        device = device_of(running.device)
+        default_rows, default_samples = _ON_GPU if device.type == "cuda" else _ON_CPU
         if not evaluate_only:
             with progress_bar("Training", quiet=here.quiet) as show:
                 uci_run.train(
@@ -81,8 +89,8 @@ def uci(
         with progress_bar("Judging", quiet=here.quiet) as show:
             result = uci_run.evaluate(
                 *which,
-                test_rows=test_rows,
-                num_samples=samples,
+                test_rows=test_rows or default_rows,
+                num_samples=samples or default_samples,
                 device=device,
                 show=lambda part: show(Progress(part, 0, 0.0, {}, None)),
             )

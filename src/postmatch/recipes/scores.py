@@ -18,7 +18,7 @@ from postmatch.randomness import seeded
 from postmatch.vaes.base import log_likelihood
 
 MASK_SEEDS = (0, 1, 2, 3, 4)
-_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 19}  # rows times samples
+_AT_ONCE, _AT_ONCE_ON_GPU = 1 << 15, 1 << 19  # rows times samples
 _POSTERIOR_DRAWS = 16  # per row, for what limits the bound
 
 
@@ -92,7 +92,8 @@ def with_spread(each: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 def parts(x: Tensor, num_samples: int) -> Iterator[slice]:
     """Yield blocks of rows that are moderate in size, times samples."""
-    step = max(1, _AT_ONCE[x.device.type] // num_samples)
+    most = _AT_ONCE_ON_GPU if x.device.type == "cuda" else _AT_ONCE
+    step = max(1, most // num_samples)
     for i in range(math.ceil(len(x) / step)):
         yield slice(i * step, (i + 1) * step)
 
