@@ -232,7 +232,7 @@ def fit(
     report = train(
         model,
         loss,
-        _plan(config, max_seconds),
+        plan_of(config, max_seconds),
         validate=validate if config.keep_best else None,
         generators=[generator],
         checkpoints=None if checkpoints is None else Checkpoints(checkpoints, _digest(rows, seed)),
@@ -241,7 +241,8 @@ def fit(
     return model, report
 
 
-def _plan(config: Config, max_seconds: float) -> Plan:
+def plan_of(config: Config, max_seconds: float) -> Plan:
+    """Return the settings of a config that decide how its model is trained."""
     names = {field.name for field in fields(Plan)} & {field.name for field in fields(Config)}
     shared = {name: getattr(config, name) for name in names}
     return Plan(**shared, validate_every=max(1, config.steps // 40), max_seconds=max_seconds)
