@@ -8,10 +8,12 @@ from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.mixed import MixedColumns
+from postmatch.distributions.noise import from_noise, noise_size
+from postmatch.metrics import crps
 from postmatch.vaes.ensemble import TableEnsemble
 from postmatch.vaes.table import TableVAE
 
-_SAMPLES = 16
+_DRAWS = 32  # of each cell
 _LOWEST, _HIGHEST = math.log(0.5), math.log(4.0)
 _SPREAD = 0.5  # of the logarithm, before any cell is seen
 _STEPS = 12  # of the search, each of which leaves .62 of the interval
@@ -19,36 +21,44 @@ _STEPS = 12  # of the search, each of which leaves .62 of the interval
 
 @torch.no_grad()
 def calibrate(model: MatchedVAE, x: Tensor, seen: Tensor, held_out: Tensor) -> None:
-    """Make a trained model as sure of held-out cells as it should have been.
+    """Make a trained model as sure of held-out numbers as it should have been.
 
     A model that goes on learning after its densities fit best is still getting better at telling
-    where values lie, but too sure of it. Two numbers mend that: a factor on the scales of all
-    numbers, and a temperature of all categories. Best guesses of numbers stay as they are.
+    where values lie, but too sure of it. A factor on the scales of all numbers mends that, and
+    leaves best guesses as they are. It is the one whose draws have the lowest CRPS: the likelihood
+    would follow the few cells that lie furthest off.
 
     Args:
-        model: Of a table; its calibration is set.
+        model: Of a table; its ``widening`` is set.
         x: Rows, ``(rows, columns)``.
         seen: What the model may see of them.
         held_out: Cells that it has not learned from, to be told from what is seen.
     """
     vae = model.eval().vae
     assert isinstance(vae, TableVAE | TableEnsemble)
-    vae.calibration.fill_(1.0)
-    decoded = model.given(x, seen).marginals(num_samples=_SAMPLES)
+    vae.widening.fill_(1.0)
+    number = torch.tensor([spec.kind != "category" for spec in vae.layout.specs], device=x.device)
+    judged = held_out & number
+    cells = int(judged.sum())
+    if not cells:
+        return
+    decoded = model.given(x, seen).marginals(num_samples=_DRAWS)
     assert isinstance(decoded, MixedColumns)
-    category = torch.tensor([spec.kind == "category" for spec in vae.layout.specs], device=x.device)
-    known = x.masked_fill(~held_out, 0.0)
-    for place, own in enumerate((held_out & ~category, held_out & category)):
-        if own.any():
+    size = noise_size(decoded)
+    assert size is not None
+    generator = torch.Generator().manual_seed(0)  # the same noise for every factor
+    noise = torch.rand(_DRAWS, len(x), size, generator=generator).to(x.device)
+    unit = torch.tensor([spec.spread for spec in vae.layout.specs], device=x.device)
+    truth = (x / unit)[judged].cpu()
 
-            def loss(log_factor: float, place: int = place, own: Tensor = own) -> float:
-                calibration = torch.ones_like(vae.calibration)
-                calibration[place] = math.exp(log_factor)
-                found = MixedColumns(vae.layout, decoded.parameters, calibration)
-                log_cell = found.log_prob(known).logsumexp(0)[own]
-                return 0.5 * (log_factor / _SPREAD) ** 2 - float(log_cell.double().sum())
+    def loss(log_factor: float) -> float:
+        """Return what falls by one where a likelihood of so many cells would gain one."""
+        widening = torch.full_like(vae.widening, math.exp(log_factor))
+        drawn = from_noise(MixedColumns(vae.layout, decoded.parameters, widening), noise)
+        score = crps((drawn / unit)[:, judged].cpu(), truth)
+        return 0.5 * (log_factor / _SPREAD) ** 2 + cells * math.log(max(score, 1e-12))
 
-            vae.calibration[place] = math.exp(_lowest(loss, _LOWEST, _HIGHEST))
+    vae.widening.fill_(math.exp(_lowest(loss, _LOWEST, _HIGHEST)))
 
 
 def _lowest(function: Callable[[float], float], low: float, high: float) -> float:

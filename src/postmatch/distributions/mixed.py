@@ -36,17 +36,16 @@ class MixedColumns(Distribution):
     Args:
         layout: What the parameters mean.
         parameters: ``(*batch, layout.num_outputs)``.
-        calibration: Two numbers that all rows share: a factor on the scales of components, and a
-            divisor of the logits of categories. None for ones.
+        widening: A factor on the scales of components; None for 1.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
     has_rsample = False
 
     def __init__(
-        self, layout: ColumnLayout, parameters: Tensor, calibration: Tensor | None = None
+        self, layout: ColumnLayout, parameters: Tensor, widening: Tensor | None = None
     ) -> None:
-        self.layout, self.parameters, self.calibration = layout, parameters, calibration
+        self.layout, self.parameters, self.widening = layout, parameters, widening
         batch_shape = parameters.shape[:-1] + torch.Size([len(layout.specs)])
         super().__init__(batch_shape, torch.Size(), validate_args=False)
 
@@ -169,12 +168,11 @@ class MixedColumns(Distribution):
         # A component much narrower than the resolution says nothing more, so there it stops.
         narrowest = _NARROWEST + 0.2 * self.layout.scaled.half_step
         scale = F.softplus(raw) + narrowest
-        return logits, centre, scale if self.calibration is None else scale * self.calibration[0]
+        return logits, centre, scale if self.widening is None else scale * self.widening
 
     def _levels(self, group: CategoryGroup) -> Tensor:
         """Return the logits of categories, ``(*batch, levels, columns of the group)``."""
-        logits = group.logits(self.parameters)
-        return logits if self.calibration is None else logits / self.calibration[1]
+        return group.logits(self.parameters)
 
     def _log_scaled(self, value: Tensor) -> Tensor:
         """Return log masses or densities, by F(b) - F(a) = F(b) F(-a) (1 - e^(a - b))."""

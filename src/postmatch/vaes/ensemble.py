@@ -22,13 +22,13 @@ class TableEnsemble(VAE):
     costs no more than to one member, since each draw asks one of them.
     """
 
-    calibration: Tensor
+    widening: Tensor
 
     def __init__(self, members: Sequence[TableVAE]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         self.layout = members[0].layout
-        self.register_buffer("calibration", torch.ones(2))
+        self.register_buffer("widening", torch.ones(()))  # set by calibration
 
     @property
     def tables(self) -> list[TableVAE]:
@@ -54,8 +54,8 @@ class TableEnsemble(VAE):
         for m, member in enumerate(self.tables):
             own = (rows[:, 0] == m).nonzero().squeeze(1)
             parameters[own] = member.parameters_of(rows[own, 1:])
-        calibration = None if self.training else self.calibration
-        return MixedColumns(self.layout, parameters.view(*z.shape[:-1], -1), calibration)
+        widening = None if self.training else self.widening
+        return MixedColumns(self.layout, parameters.view(*z.shape[:-1], -1), widening)
 
     def point(self, decoded: Distribution) -> Tensor:
         """Return means of numbers and the most probable levels, after averaging over draws."""

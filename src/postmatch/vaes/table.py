@@ -31,7 +31,7 @@ class TableVAE(VAE):
         num_components: Mixture components of each number's distribution.
     """
 
-    calibration: Tensor
+    widening: Tensor
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TableVAE(VAE):
         self.layout = ColumnLayout(specs, num_components)
         self.encoder, self.prior_net, self.decoder = encoder, prior_net, decoder
         self.head = Linear(decoder_size, self.layout.num_outputs)
-        self.register_buffer("calibration", torch.ones(2))
+        self.register_buffer("widening", torch.ones(()))  # set by calibration
         with torch.no_grad():  # before training, z says little and columns have their marginals
             self.head.weight.mul_(0.1)
             self.head.bias.copy_(self.layout.initial_bias())
@@ -62,8 +62,8 @@ class TableVAE(VAE):
 
     def decode(self, z: Tensor) -> Distribution:
         """Return the columns' distributions."""
-        calibration = None if self.training else self.calibration
-        return MixedColumns(self.layout, self.parameters_of(z), calibration)
+        widening = None if self.training else self.widening
+        return MixedColumns(self.layout, self.parameters_of(z), widening)
 
     def parameters_of(self, z: Tensor) -> Tensor:
         """Return the parameters of the columns' distributions, ``(..., layout.num_outputs)``."""
