@@ -273,7 +273,7 @@ def test_the_partial_vaes_loss_is_the_log_likelihood_when_z_says_nothing() -> No
             layer.bias.zero_()
         # Then q(z | x_o) is the prior.
         model.encoder.head.linear.bias[LATENT:] = math.log(math.expm1(1.0 - 1e-4))
-    losses = model.losses(x, observed, 1.0, torch.Generator().manual_seed(0))
+    losses = partial_vae.losses(model, x, observed, 1.0, torch.Generator().manual_seed(0))
     each = -Normal(torch.zeros(3), model.log_scale.exp()).log_prob(x)
     assert_close(losses["whole"], each.sum(1).mean())
     assert_close(losses["partial"], (each * observed).sum(1).mean())

@@ -17,7 +17,7 @@ from postmatch.vaes.base import VAE, or_everything
 
 @final
 class GaussianVAE(VAE):
-    r"""Rows of real numbers with one learned standard deviation: :math:`p(x \mid z)` of the paper.
+    r"""Rows of real numbers whose standard deviation is learned: :math:`p(x \mid z)` of the paper.
 
     Args:
         encoder: From rows, holes allowed, to q(z | x).
@@ -25,6 +25,7 @@ class GaussianVAE(VAE):
         latent_size: Length of z.
         prior_net: A masked network for an autoregressive mixture prior; None for a standard normal.
         scale: The standard deviation of the features before training.
+        num_features: How many of them have a standard deviation of their own; None for one in all.
     """
 
     def __init__(
@@ -34,11 +35,13 @@ class GaussianVAE(VAE):
         latent_size: int,
         prior_net: MaskedResidualNet | None = None,
         scale: float = 1.0,
+        num_features: int | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.decoder, self.prior_net = encoder, decoder, prior_net
         self.latent_size = latent_size
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+        shape = () if num_features is None else (num_features,)
+        self.log_scale = nn.Parameter(torch.full(shape, math.log(scale)))
 
     def prior(self) -> Distribution:
         """Return the learned prior, or the standard normal."""
@@ -53,5 +56,5 @@ class GaussianVAE(VAE):
         return distribution
 
     def decode(self, z: Tensor) -> Distribution:
-        """Return independent Gaussians of one standard deviation."""
+        """Return independent Gaussians."""
         return Gaussian(full_precision(self.decoder(z)), self.log_scale.exp())
