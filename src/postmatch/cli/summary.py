@@ -102,7 +102,8 @@ class Filled:
             rest = sum(count for _, count in rows[MOST_COLUMNS:])
             grid.add_row(f"{len(rows) - MOST_COLUMNS} more", "", f"{rest:,}")
         if known:
-            grid.caption, grid.caption_justify = "These cells also chose when to stop.", "left"
+            caption = "These cells also chose when to stop, and how wide intervals are."
+            grid.caption, grid.caption_justify = caption, "left"
         return titled(f"{counted(total, 'cell')} filled in {counted(self.rows, 'row')}", grid)
 
     def record(self, outputs: Sequence[str]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ FEW_CELLS = 100
 MOST_KNOWN, MOST_HOLES = 14, 8
 FRESH = (
     "A tenth of the observed cells was hidden while the model was trained, and told from the rest "
-    "of their rows. The model never learned from these {cells:,} cells, though training stopped "
-    "where they were told best, so the picture may be a shade too kind."
+    "of their rows. The model never learned from these {cells:,} cells, but they chose when its "
+    "training stopped and how wide intervals are, so the picture may be a shade too kind."
 )
 STALE = (
     "A tenth of the observed cells was hidden and told from the rest of their rows. If the model "
