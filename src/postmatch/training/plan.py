@@ -37,8 +37,8 @@ class Plan:
         max_seconds: Stop after this time, having lowered the rate in step with it; 0 for no limit.
         precision: Of matrix products: ``float32``; ``tf32``, which on a GPU rounds the factors to
             10 bits; or ``bfloat16``, 7 bits. Densities are computed in float32 all the same.
-        compiled: Compile the networks before the first step. That takes up to a minute, and what
-            it saves is a fraction of a millisecond per step: it is for the longest runs.
+        compiled: Compile the networks before the first step, which takes up to a minute. Then the
+            gradients of weights are not computed side by side on a GPU, so measure before use.
     """
 
     steps: int
