@@ -2,6 +2,7 @@
 
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from postmatch.nets.linear import Linear
@@ -53,3 +54,20 @@ class ResidualMLP(nn.Module):
         """Return features, ``(..., width)``."""
         features: Tensor = self.last(self.blocks(self.first(x)))
         return features
+
+
+@final
+class WithInput(nn.Module):
+    """Features of a network and, after them, its input: a head may then pass values on as they are.
+
+    Args:
+        net: From ``(..., size)`` to features.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``(..., features + size)``."""
+        return torch.cat([self.net(x), x], dim=-1)

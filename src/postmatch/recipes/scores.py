@@ -19,6 +19,7 @@ from postmatch.vaes.base import log_likelihood
 
 MASK_SEEDS = (0, 1, 2, 3, 4)
 _AT_ONCE, _AT_ONCE_ON_GPU = 1 << 15, 1 << 19  # rows times samples
+_IMPUTATION_DRAWS = 128  # per row, whose mean is the imputation
 _POSTERIOR_DRAWS = 16  # per row, for what limits the bound
 
 
@@ -147,12 +148,13 @@ def _limits(model: MatchedVAE, x: Tensor, observed: Tensor, units: Tensor) -> di
     }
 
 
-def _imputation(
-    model: MatchedVAE, x: Tensor, observed: Tensor, num_samples: int = 32
-) -> dict[str, float]:
+def _imputation(model: MatchedVAE, x: Tensor, observed: Tensor) -> dict[str, float]:
     start = time.perf_counter()
     imputed = torch.cat(
-        [model.given(x[p], observed[p]).impute(num_samples) for p in parts(x, num_samples)]
+        [
+            model.given(x[p], observed[p]).impute(_IMPUTATION_DRAWS)
+            for p in parts(x, _IMPUTATION_DRAWS)
+        ]
     ).cpu()
     seconds = time.perf_counter() - start
     return {

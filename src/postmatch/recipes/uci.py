@@ -8,6 +8,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
+from postmatch.anchoring import anchor_decoder, anchor_encoder, anchor_posterior
 from postmatch.conditioning import MatchedVAE
 from postmatch.data.uci import Name
 from postmatch.distributions.autoregressive import mixture_net
@@ -15,7 +16,7 @@ from postmatch.folders import digest
 from postmatch.masks import Bernoulli
 from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
-from postmatch.nets.mlp import ResidualMLP
+from postmatch.nets.mlp import ResidualMLP, WithInput
 from postmatch.partial import AutoregressiveHead, DiagonalHead, FullGaussianHead, MaskedEncoder
 from postmatch.randomness import seeded
 from postmatch.training.checkpoints import Checkpoints
@@ -27,6 +28,7 @@ from postmatch.vaes.mixture import MixtureVAE
 
 Preset = Literal["paper", "published-code", "best"]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
+_ANCHOR_NOISE = 0.05  # standard deviations of a feature
 _JUDGED = 2_000  # rows that choose the weights
 FEATURES: dict[Name, int] = {"power": 6, "gas": 8, "hepmass": 21, "miniboone": 43, "bsds": 63}
 
@@ -53,7 +55,9 @@ class Config:
         full_encoder: Whether q(z | x) has a full covariance.
         full_posterior: Whether q(z | x_o) is a full Gaussian rather than autoregressive.
         learned_prior: Whether the prior is an autoregressive mixture rather than standard normal.
+        anchored: Whether the first entries of z start out as the features.
         bound: Whether the conditional bound trains the VAE too, in place of the match alone.
+        symmetries: Whether patches of photographs are turned and mirrored at random.
         cycles: Of the KL weight; 0 for one rise.
         delay: Updates before it rises.
         kl_warmup: The part of training over which it rises, if it rises once.
@@ -80,7 +84,9 @@ class Config:
     full_encoder: bool = True
     full_posterior: bool = False
     learned_prior: bool = False
+    anchored: bool = False
     bound: bool = False
+    symmetries: bool = False
     cycles: float = 3.98
     delay: int = 1_000
     kl_warmup: float = 0.0
@@ -138,7 +144,8 @@ def _best(dataset: Name) -> Config:
     if dataset == "bsds":
         return replace(
             shared, steps=100_000, batch_size=2_048, latent_size=64, blocks=4, decoder_blocks=4,
-            width=512, mask_width=768, mask_blocks=4, feature_components=1,
+            width=512, mask_width=768, mask_blocks=4, feature_components=1, anchored=True,
+            symmetries=True, weight_decay=0.1,
         )  # fmt: skip
     if dataset in ("power", "gas"):
         return replace(shared, steps=30_000, mask_blocks=2, weight_decay=0.1, feature_components=5)
@@ -152,27 +159,42 @@ def _best(dataset: Name) -> Config:
 def build(config: Config) -> MatchedVAE:
     """Return the untrained model of a config."""
     c, features = config, FEATURES[config.dataset]
+    seen, drawn = (c.width + c.anchored * inputs for inputs in (2 * features, c.latent_size))
 
-    def body(inputs: int, blocks: int) -> ResidualMLP:
-        return ResidualMLP(inputs, c.width, blocks, c.dropout, normalised=c.normalised)
+    def body(inputs: int, blocks: int) -> nn.Module:
+        net = ResidualMLP(inputs, c.width, blocks, c.dropout, normalised=c.normalised)
+        return WithInput(net) if c.anchored else net
 
     def net(context: int = 0) -> MaskedResidualNet:
         return mixture_net(c.latent_size, c.components, c.mask_width, c.mask_blocks, context)
 
-    head = FullGaussianHead if c.full_encoder else DiagonalHead
-    encoder = MaskedEncoder(body(2 * features, c.blocks), head(c.width, c.latent_size))
-    outputs = max(1, 3 * c.feature_components) * features
-    decoder = nn.Sequential(body(c.latent_size, c.decoder_blocks), Linear(c.width, outputs))
+    gaussian = (FullGaussianHead if c.full_encoder else DiagonalHead)(seen, c.latent_size)
+    encoder = MaskedEncoder(body(2 * features, c.blocks), gaussian)
+    last = Linear(drawn, max(1, 3 * c.feature_components) * features)
+    decoder = nn.Sequential(body(c.latent_size, c.decoder_blocks), last)
     prior = net() if c.learned_prior else None
     vae: GaussianVAE | MixtureVAE = GaussianVAE(encoder, decoder, c.latent_size, prior)
     if c.feature_components:
         if prior is None:
             raise ValueError("feature_components needs learned_prior")
         vae = MixtureVAE(encoder, decoder, prior, features)
-    posterior: nn.Module = FullGaussianHead(c.width, c.latent_size)
+    posterior: nn.Module = FullGaussianHead(seen, c.latent_size)
     if not c.full_posterior:
-        posterior = AutoregressiveHead(net(c.width))
+        posterior = AutoregressiveHead(net(seen))
+    if c.anchored:
+        _anchor(c, gaussian, last, posterior)
     return MatchedVAE(vae, MaskedEncoder(body(2 * features, c.blocks), posterior))
+
+
+def _anchor(config: Config, encoder: nn.Module, last: Linear, posterior: nn.Module) -> None:
+    if not isinstance(encoder, DiagonalHead) or not isinstance(posterior, AutoregressiveHead):
+        raise ValueError("anchored needs neither full_encoder nor full_posterior")
+    if not config.feature_components:
+        raise ValueError("anchored needs feature_components")
+    features = FEATURES[config.dataset]
+    anchor_encoder(encoder, features, _ANCHOR_NOISE)
+    anchor_decoder(last, features, config.latent_size, _ANCHOR_NOISE)
+    anchor_posterior(posterior.net, features, _ANCHOR_NOISE)
 
 
 def fit(
@@ -181,6 +203,7 @@ def fit(
     held_out: Tensor,
     *,
     seed: int = 0,
+    vary: Callable[[Tensor, torch.Generator], Tensor] | None = None,
     max_seconds: float = 0.0,
     checkpoints: Path | None = None,
     show: Callable[[Progress], None] | None = None,
@@ -192,6 +215,7 @@ def fit(
         rows: In the model's units, on the device to train on.
         held_out: The same.
         seed: Decides weights, batches, masks and noise.
+        vary: Gives each batch of rows another form that they might as well have had.
         max_seconds: Stop after this time; 0 for no limit.
         checkpoints: A folder to save to, and to go on from if it holds anything.
         show: Told of the progress now and then.
@@ -205,6 +229,8 @@ def fit(
     def loss(fraction: Tensor) -> Losses:
         drawn = torch.randint(len(rows), (size,), generator=generator, device=rows.device)
         x = rows[drawn]
+        if vary is not None:
+            x = vary(x, generator)
         if config.noise:
             noise = torch.randn(x.shape, generator=generator, device=x.device)
             x = x + config.noise * noise
@@ -215,7 +241,7 @@ def fit(
         fixed = torch.Generator(rows.device).manual_seed(0)
         x = held_out[:_JUDGED]
         found = losses(x, None, masks.sample(x.shape, fixed), generator=fixed)
-        return float(sum(found.values()))
+        return float(found["conditional"] if config.bound else sum(found.values()))
 
     report = train(
         model,

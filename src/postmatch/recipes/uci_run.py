@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from postmatch.data.patches import PatchSymmetries
 from postmatch.data.uci import Name, Splits, load
 from postmatch.recipes.results import provenance, read_weights, write_result, write_weights
 from postmatch.recipes.scores import MASK_SEEDS, Judging, conditional_scores
@@ -80,11 +81,17 @@ def train(
     device = torch.device(device)
     config = config_of(dataset, preset)
     config = config if steps is None else dataclasses.replace(config, steps=steps)
-    rows, _ = in_model_units(load(dataset), device)
+    rows, log_scale = in_model_units(load(dataset), device)
     model, report = fit(
-        config, rows.train, rows.val, seed=seed, max_seconds=max_seconds, checkpoints=checkpoints,
+        config,
+        rows.train,
+        rows.val,
+        seed=seed,
+        vary=PatchSymmetries(log_scale.exp()) if config.symmetries else None,
+        max_seconds=max_seconds,
+        checkpoints=checkpoints,
         show=show,
-    )  # fmt: skip
+    )
     write_weights(weights_path(folder, dataset, preset), model)
     result = {
         "experiment": "uci",
