@@ -83,12 +83,12 @@ def _inputs(layer: nn.Linear, *lengths: int) -> tuple[Tensor, ...]:
     """Clear a layer's weights of its last inputs and return them; leave little of the others."""
     layer.weight.mul_(_QUIET)
     last = layer.weight[:, -sum(lengths) :].zero_()
-    return last.split(lengths, dim=1)
+    return last.split_with_sizes(list(lengths), dim=1)
 
 
 def _by_component(x: Tensor, size: int) -> Tensor:
     """Return what belongs to logits, means and raw scales, ``(3, components, size, ...)``."""
-    return x.unflatten(0, (3, -1, size))
+    return torch.unflatten(x, 0, (3, -1, size))
 
 
 def _connect(weight: Tensor, to: float | Tensor = 1.0) -> None:

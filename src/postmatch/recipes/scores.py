@@ -32,7 +32,8 @@ class Judging:
         mask_seeds: One draw of masks for each, half of the features hidden on average.
         num_samples: Draws of z per row for ``log_prob`` and its gap.
         ratio_samples: The same for ``log_prob_ratio``, which changes with it.
-        ratio_rows: How many rows the ratio is taken of, at most; it needs the most draws.
+        ratio_rows: How many rows the ratio is taken of, at most; it needs the most draws. By how
+            much it exceeds ``log_prob`` of the same rows is added to that of all of them.
     """
 
     mask_seeds: Sequence[int] = MASK_SEEDS
@@ -106,28 +107,30 @@ def _one_draw(
     observed = masks_of(x, seed)
     units = (~observed * log_scale).sum(1).double()
     with seeded(seed):
-        scores = _bounds(model, x, observed, units, how.num_samples)
+        bound, gap = _bounds(model, x, observed, how.num_samples)
+        bound = bound - units
+        scores = {"log_prob": float(bound.mean()), "log_prob_gap": float(gap.mean())}
         scores |= _limits(model, x, observed, units)
         scores |= _imputation(model, x, observed)
         few = slice(how.ratio_rows)
         for count in how.ratio_samples:
-            scores |= _ratio(model, x[few], observed[few], units[few], count)
+            ratio, signs = _ratio(model, x[few], observed[few], count)
+            excess = (ratio - units[few] - bound[few]).mean()
+            scores[f"log_prob_ratio_{count}"] = float(bound.mean() + excess)
+            scores |= signs
     return scores
 
 
 def _bounds(
-    model: MatchedVAE, x: Tensor, observed: Tensor, units: Tensor, num_samples: int
-) -> dict[str, float]:
-    """Return the headline and how loose it is."""
+    model: MatchedVAE, x: Tensor, observed: Tensor, num_samples: int
+) -> tuple[Tensor, Tensor]:
+    """Return the headline of each row, in the model's units, and how loose it is."""
     log_prob, gap = [], []
     for part in parts(x, num_samples):
         answer = model.given(x[part], observed[part])
         log_prob.append(answer.log_prob(x[part], None, num_samples))
         gap.append(answer.log_prob_gap(num_samples).value)
-    return {
-        "log_prob": float((torch.cat(log_prob).double() - units).mean()),
-        "log_prob_gap": float(torch.cat(gap).double().mean()),
-    }
+    return torch.cat(log_prob).double(), torch.cat(gap).double()
 
 
 def _limits(model: MatchedVAE, x: Tensor, observed: Tensor, units: Tensor) -> dict[str, float]:
@@ -164,9 +167,9 @@ def _imputation(model: MatchedVAE, x: Tensor, observed: Tensor) -> dict[str, flo
 
 
 def _ratio(
-    model: MatchedVAE, x: Tensor, observed: Tensor, units: Tensor, num_samples: int
-) -> dict[str, float]:
-    """Return the paper's estimate with its signs of trouble."""
+    model: MatchedVAE, x: Tensor, observed: Tensor, num_samples: int
+) -> tuple[Tensor, dict[str, float]]:
+    """Return the paper's estimate for each row, in the model's units, and its signs of trouble."""
     found = [
         model.given(x[p], observed[p]).log_prob_ratio(x[p], None, num_samples)
         for p in parts(x, num_samples)
@@ -175,10 +178,7 @@ def _ratio(
         torch.cat([getattr(estimate, name) for estimate in found]).double()
         for name in ("value", "effective_sample_size", "pareto_k")
     )
-    scores = {
-        f"log_prob_ratio_{num_samples}": float((value - units).mean()),
-        f"effective_sample_size_{num_samples}": float(size.median()),
-    }
+    signs = {f"effective_sample_size_{num_samples}": float(size.median())}
     if num_samples >= FEWEST_WEIGHTS:
-        scores[f"pareto_k_{num_samples}"] = float(shape.median())
-    return scores
+        signs[f"pareto_k_{num_samples}"] = float(shape.median())
+    return value, signs
