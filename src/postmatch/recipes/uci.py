@@ -138,21 +138,21 @@ def _best(dataset: Name) -> Config:
     shared = Config(
         dataset, normalised=True, full_encoder=False, learned_prior=True, bound=True, cycles=0.0,
         delay=0, kl_warmup=0.05, warmup=100, noise=0.0, schedule="cosine", final_rate=0.01,
-        second_moment=0.99, weight_decay=0.01, orthogonal_rate=0.01, clip_norm=5.0, average=0.999,
-        keep_best=True, precision="tf32",
+        second_moment=0.99, weight_decay=0.3, orthogonal_rate=0.01, clip_norm=5.0, average=0.999,
+        keep_best=True, precision="tf32", anchored=True,
     )  # fmt: skip
     if dataset == "bsds":
         return replace(
             shared, steps=100_000, batch_size=2_048, latent_size=64, blocks=4, decoder_blocks=4,
-            width=512, mask_width=768, mask_blocks=4, feature_components=1, anchored=True,
-            symmetries=True, weight_decay=0.1,
+            width=512, mask_width=768, mask_blocks=4, feature_components=1, symmetries=True,
+            weight_decay=0.1,
         )  # fmt: skip
     if dataset in ("power", "gas"):
-        return replace(shared, steps=30_000, mask_blocks=2, weight_decay=0.1, feature_components=5)
+        return replace(shared, steps=15_000, mask_blocks=2, feature_components=5)
     return replace(
-        shared, steps=4_000, batch_size=256, latent_size=32 if dataset == "miniboone" else 16,
+        shared, steps=2_500, batch_size=256, latent_size=44 if dataset == "miniboone" else 24,
         width=128, mask_width=128, mask_blocks=1, components=4, feature_components=5,
-        learning_rate=3e-3, weight_decay=0.3,
+        learning_rate=3e-3,
     )  # fmt: skip
 
 
