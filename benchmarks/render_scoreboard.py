@@ -1,4 +1,4 @@
-"""Write docs/scoreboard.md from results/uci-*.json, and from nothing else."""
+"""Write docs/scoreboard.md from results/uci-*.json and results/ablation.jsonl alone."""
 
 import argparse
 import json
@@ -12,7 +12,8 @@ from postmatch.recipes.uci_run import QUOTED
 Result = dict[str, Any]
 INTRODUCTION = """# The tabular scoreboard
 
-Made by `benchmarks/render_scoreboard.py` from `results/uci-*.json`; do not edit.
+Made by `benchmarks/render_scoreboard.py` from `results/uci-*.json` and
+`results/ablation.jsonl`; do not edit.
 
 Each feature of a test row is hidden with probability one half, and what is hidden is asked for,
 with five draws of masks; a figure stands with its standard deviation over these. Log-likelihoods
@@ -24,10 +25,11 @@ are in nats per row, more is better.
 - **gap** says how loose the bound is: on rows drawn from the model, a bound from above less that
   from below.
 - **ratio** is the paper's estimate, log p(x) - log p(x_o), at growing numbers of draws K. It is no
-  bound, and rises when the posterior is poor. *k* is the median shape of the tail of its weights:
+  bound, and rises when the posterior is poor. It is taken of 1,000 rows; by how much it exceeds
+  their log_prob is added to that of all rows. *k* is the median shape of the tail of its weights:
   above 0.7 it cannot be trusted at any K.
 - **joint** is the log-likelihood of complete rows (a lower bound; exact for Gaussians and flows).
-- **NRMSE** is of the mean of 32 draws, less is better.
+- **NRMSE** is of the mean of 128 draws, less is better.
 
 `best` has our settings, `paper` those of the paper, `published-code` those that its public code
 trains. Only BSDS has all of its rows here, drawn afresh from the photographs; the other four are
@@ -61,8 +63,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--output", type=Path, default=Path("docs/scoreboard.md"))
     arguments = parser.parse_args()
-    results = read(arguments.results)
-    arguments.output.write_text(render(results))
+    page = render(read(arguments.results))
+    lines = arguments.results / "ablation.jsonl"
+    if lines.exists():
+        page += "\n" + ablation([json.loads(line) for line in lines.read_text().splitlines()])
+    arguments.output.write_text(page)
 
 
 def read(folder: Path) -> dict[tuple[str, str], Result]:
@@ -169,6 +174,56 @@ def run_row(method: str, result: Result) -> list[str]:
         or_blank("hardware"),
         or_blank("seed"),
         or_blank("commit"),
+    ]
+
+
+ABLATION = """# What each part is worth
+
+`benchmarks/ablation.py`: our best model, and the same training with one thing changed, each judged
+on the same test rows and masks.
+"""
+ABLATION_HEADINGS = (
+    "variant",
+    "log_prob",
+    "against best",
+    "gap",
+    "joint",
+    "NRMSE",
+    "parameters",
+    "minutes",
+    "seed",
+    "commit",
+)
+
+
+def ablation(lines: Sequence[Result]) -> str:
+    """Return the tables of variants."""
+    parts = [ABLATION]
+    for name in [name for name in NAMES if name in {line["dataset"] for line in lines}]:
+        own = [line for line in lines if line["dataset"] == name]
+        best = {line["seed"]: line for line in own if line["variant"] == "best"}
+        rows = [variant_row(line, best.get(line["seed"])) for line in own]
+        where = f"{own[0]['rows']['test']:,} test rows, {own[0]['hardware']}."
+        parts.append(
+            "\n".join([f"## {name.upper()}", "", where, "", *table(ABLATION_HEADINGS, rows)])
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def variant_row(line: Result, best: Result | None) -> list[str]:
+    """Return a variant's scores beside those of the best model of the same seed."""
+    metrics = line["metrics"]
+    less = "" if best is None else f"{metrics['log_prob'] - best['metrics']['log_prob']:+.3f}"
+    others = ("log_prob_gap", "joint_log_prob", "nrmse")
+    return [
+        line["variant"],
+        figure(metrics, "log_prob"),
+        less,
+        *(figure(metrics, name) for name in others),
+        f"{line['parameters']:,}",
+        f"{line['train_minutes']:.1f}",
+        str(line["seed"]),
+        line["commit"],
     ]
 
 

@@ -18,7 +18,7 @@ from postmatch.nets.linear import Linear
 from postmatch.nets.precision import full_precision
 from postmatch.partial import DiagonalHead, MaskedEncoder, PartialEncoder
 from postmatch.randomness import seeded
-from postmatch.recipes.scores import parts
+from postmatch.recipes.scores import IMPUTATION_DRAWS, parts
 from postmatch.training.plan import Losses
 from postmatch.vaes.base import log_likelihood
 from protocol import SHAPES, Answer, Outcome, Task, fit, masked_scores, number_of_parameters
@@ -26,7 +26,6 @@ from protocol import SHAPES, Answer, Outcome, Task, fit, masked_scores, number_o
 MIN_SCALE = 1e-4  # of a feature, as in our own decoders
 PRIOR_SPREAD = 1e4  # the paper's sigma_mu
 PRIOR_WEIGHT = 1e-4  # the paper's sigma_sigma
-_IMPUTATIONS = 32
 
 
 @final
@@ -126,10 +125,10 @@ class VAEACAnswer(Answer):
 
     @torch.no_grad()
     def impute(self) -> Tensor:
-        """Return the means of 32 draws of z from the prior, by the noise that ours uses."""
+        """Return the means of draws of z from the prior, as many and by the noise that ours has."""
         size = noise_size(self.latent)
         assert size is not None
-        noise = quasi_uniform(_IMPUTATIONS, size, 0, self.x.device)
+        noise = quasi_uniform(IMPUTATION_DRAWS, size, 0, self.x.device)
         z = from_noise(self.latent, noise.to(self.x.dtype))
         mean = self.model.generate(z, self.x, self.observed).mean.mean(0)
         return torch.where(self.observed, self.x, mean)
@@ -158,7 +157,7 @@ def vaeac(task: Task) -> Outcome:
     with seeded(task.seed):
         model = build(task).to(task.rows.train.device)
     report = fit(task, model, model.losses)
-    blocks = [list(parts(task.rows.test, count)) for count in (task.num_samples, _IMPUTATIONS)]
+    blocks = [list(parts(task.rows.test, count)) for count in (task.num_samples, IMPUTATION_DRAWS)]
     return Outcome(
         "VAEAC",
         task.settings(*SHAPES, prior_spread=PRIOR_SPREAD, prior_weight=PRIOR_WEIGHT),

@@ -19,7 +19,7 @@ from postmatch.vaes.base import log_likelihood
 
 MASK_SEEDS = (0, 1, 2, 3, 4)
 _AT_ONCE, _AT_ONCE_ON_GPU = 1 << 15, 1 << 19  # rows times samples
-_IMPUTATION_DRAWS = 128  # per row, whose mean is the imputation
+IMPUTATION_DRAWS = 128  # per row, whose mean is the imputation
 _POSTERIOR_DRAWS = 16  # per row, for what limits the bound
 
 
@@ -51,9 +51,10 @@ def conditional_scores(
 ) -> dict[str, Any]:
     """Return scores of hidden features, each with its spread over draws of masks.
 
-    Beside ``log_prob`` stands what limits it: it is about ``reconstruction``, the mean of
-    log p(x_u | z) over the encoder's draws, less ``match_kl``, the divergence of q(z | x_o) from
-    q(z | x).
+    ``log_prob_error`` is the standard error of ``log_prob`` as a mean over test rows, which a draw
+    of masks says little about. Beside ``log_prob`` stands what limits it: it is about
+    ``reconstruction``, the mean of log p(x_u | z) over the encoder's draws, less ``match_kl``, the
+    divergence of q(z | x_o) from q(z | x).
 
     Args:
         model: To be judged.
@@ -109,7 +110,11 @@ def _one_draw(
     with seeded(seed):
         bound, gap = _bounds(model, x, observed, how.num_samples)
         bound = bound - units
-        scores = {"log_prob": float(bound.mean()), "log_prob_gap": float(gap.mean())}
+        scores = {
+            "log_prob": float(bound.mean()),
+            "log_prob_error": float(bound.std() / math.sqrt(len(bound))),
+            "log_prob_gap": float(gap.mean()),
+        }
         scores |= _limits(model, x, observed, units)
         scores |= _imputation(model, x, observed)
         few = slice(how.ratio_rows)
@@ -155,8 +160,8 @@ def _imputation(model: MatchedVAE, x: Tensor, observed: Tensor) -> dict[str, flo
     start = time.perf_counter()
     imputed = torch.cat(
         [
-            model.given(x[p], observed[p]).impute(_IMPUTATION_DRAWS)
-            for p in parts(x, _IMPUTATION_DRAWS)
+            model.given(x[p], observed[p]).impute(IMPUTATION_DRAWS)
+            for p in parts(x, IMPUTATION_DRAWS)
         ]
     ).cpu()
     seconds = time.perf_counter() - start
