@@ -16,9 +16,9 @@ import postmatch
 
 SOURCE = Path(postmatch.__file__).parent
 LAYERS = (
-    {"masks", "objectives", "nets", "distributions", "metrics", "importance"}
-    | {"randomness", "threads", "streams", "folders"},
-    {"vaes", "partial"},
+    {"masks", "image_masks", "objectives", "nets", "distributions", "metrics", "image_metrics"}
+    | {"importance", "randomness", "threads", "streams", "folders"},
+    {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
     {"conditioning", "clustering", "acquisition"},
     {"training", "tables", "pooling", "export"},
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"},
