@@ -1,0 +1,106 @@
+"""VAEs of images: one shared contract."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.autoregressive import mixture_net
+from postmatch.nets.conv import ConvDecoder, ConvEncoder
+from postmatch.partial import AutoregressiveHead, DiagonalHead, MaskedEncoder
+from postmatch.vaes.base import log_likelihood
+from postmatch.vaes.conv import ConvVAE
+
+
+def conv_model() -> MatchedVAE:
+    layers = ((4, 3, 2), (8, 4, 1))
+    vae = ConvVAE(
+        ConvEncoder(1, layers), DiagonalHead(8, 3), ConvDecoder(3, ((8, 4, 1), (1, 3, 2))), 3
+    )
+    head = AutoregressiveHead(mixture_net(3, 2, 8, 1, 8))
+    return MatchedVAE(vae, MaskedEncoder(ConvEncoder(2, layers), head)).eval()
+
+
+def grey(rows: int) -> Tensor:
+    return torch.rand(rows, 1, 8, 8)
+
+
+# A new model joins here: how it is built, and images that fit it.
+EVERY: dict[str, tuple[Callable[[], MatchedVAE], Callable[[int], Tensor]]] = {
+    "ConvVAE": (conv_model, grey),
+}
+every_model = pytest.mark.parametrize("name", EVERY)
+
+
+def build(name: str, rows: int = 6) -> tuple[MatchedVAE, Tensor, Tensor]:
+    """Return a model, images, and what is observed of them."""
+    torch.manual_seed(0)
+    make_model, make_images = EVERY[name]
+    model, x = make_model(), make_images(rows)
+    return model, x, torch.rand(rows, 1, *x.shape[2:]) < 0.5
+
+
+@every_model
+@torch.no_grad()
+def test_a_decoder_has_one_value_per_pixel(name: str) -> None:
+    model, x, observed = build(name)
+    z = model.vae.encode(x).sample(torch.Size([4]))
+    decoded = model.vae.decode(z)
+    log_each = decoded.log_prob(x)
+    assert log_each.shape == (4, *observed.shape)
+    assert decoded.mean.shape == decoded.sample().shape == (4, *x.shape)
+    moved = x.clone()
+    moved[..., 2, 3] = x.roll(1, 0)[..., 2, 3]
+    others = torch.ones_like(log_each, dtype=torch.bool)
+    others[..., 2, 3] = False
+    assert torch.equal(decoded.log_prob(moved)[others], log_each[others])
+
+
+@every_model
+@torch.no_grad()
+def test_hidden_pixels_are_never_read(name: str) -> None:
+    model, x, observed = build(name)
+    torch.manual_seed(1)
+    expected = model.given(x, observed).impute(4)
+    torch.manual_seed(1)
+    found = model.given(x.masked_fill(~observed, torch.nan), observed).impute(4)
+    assert torch.equal(found, expected)
+
+
+@every_model
+@torch.no_grad()
+def test_observed_pixels_come_back_untouched(name: str) -> None:
+    model, x, observed = build(name)
+    answer = model.given(x, observed)
+    seen = observed.expand_as(x)
+    for filled in (answer.sample(3), answer.draws(3), answer.impute(4)[None]):
+        assert torch.equal(filled[:, seen], x[seen].expand(len(filled), -1))
+        assert torch.isfinite(filled).all()
+
+
+@every_model
+@torch.no_grad()
+def test_scores_are_finite_and_of_the_hidden_pixels_alone(name: str) -> None:
+    model, x, observed = build(name)
+    log_prob = model.given(x, observed).log_prob(x, None, 20)
+    assert log_prob.shape == (6,)
+    assert torch.isfinite(log_prob).all()
+    everything = torch.ones_like(observed)
+    # With nothing hidden, a weight is q(z | x_o) by the half of it that r contains, and no more.
+    assert (model.given(x, everything).log_prob(x, None, 20) < math.log(2.0) + 1e-4).all()
+    z = model.vae.encode(x).sample(torch.Size([1]))
+    decoded = model.vae.decode(z)
+    parts = [log_likelihood(decoded, x, counted) for counted in (observed, ~observed, everything)]
+    assert_close(parts[0] + parts[1], parts[2], rtol=1e-4, atol=1e-3)
+
+
+@every_model
+@torch.no_grad()
+def test_holes_in_training_images_are_refused(name: str) -> None:
+    model, x, observed = build(name)
+    with pytest.raises(ValueError, match="available must be all True"):
+        model.vae.encode(x, observed)
