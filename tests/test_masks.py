@@ -31,7 +31,8 @@ def draw(masks: MaskDistribution, shape: tuple[int, ...], seed: int = 0) -> Tens
 
 @every_class
 def test_every_final_class_is_tested_here(name: str) -> None:
-    assert {c.__name__ for c in MaskDistribution.__subclasses__()} == set(EVERY)
+    here = [c for c in MaskDistribution.__subclasses__() if c.__module__ == "postmatch.masks"]
+    assert {c.__name__ for c in here} == set(EVERY)
     assert type(EVERY[name][0]).__name__ == name
 
 
