@@ -11,9 +11,11 @@ from torch.testing import assert_close
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import mixture_net
 from postmatch.nets.conv import ConvDecoder, ConvEncoder
+from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.partial import AutoregressiveHead, DiagonalHead, MaskedEncoder
 from postmatch.vaes.base import log_likelihood
 from postmatch.vaes.conv import ConvVAE
+from postmatch.vaes.hierarchical import hierarchical_vae
 
 
 def conv_model() -> MatchedVAE:
@@ -25,6 +27,15 @@ def conv_model() -> MatchedVAE:
     return MatchedVAE(vae, MaskedEncoder(ConvEncoder(2, layers), head)).eval()
 
 
+def hierarchical_model() -> MatchedVAE:
+    layout = HierarchyLayout("8x1,8d2,4d4,1x1", "1x1,4m1,8m4", 12, 6, 2)
+    return MatchedVAE(*hierarchical_vae(layout, channels=3, num_components=2)).eval()
+
+
+def levels(rows: int) -> Tensor:
+    return torch.randint(256, (rows, 3, 8, 8)) / 255.0
+
+
 def grey(rows: int) -> Tensor:
     return torch.rand(rows, 1, 8, 8)
 
@@ -32,6 +43,7 @@ def grey(rows: int) -> Tensor:
 # A new model joins here: how it is built, and images that fit it.
 EVERY: dict[str, tuple[Callable[[], MatchedVAE], Callable[[int], Tensor]]] = {
     "ConvVAE": (conv_model, grey),
+    "HierarchicalVAE": (hierarchical_model, levels),
 }
 every_model = pytest.mark.parametrize("name", EVERY)
 

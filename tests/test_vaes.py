@@ -77,7 +77,7 @@ def mixture_vae() -> VAE:
     return MixtureVAE(encoder, decoder, mixture_net(4, 3, 16, 1), num_features=5).eval()
 
 
-OF_IMAGES = {"ConvVAE"}  # in test_image_vaes.py
+OF_IMAGES = {"ConvVAE", "HierarchicalVAE", "VQVAE"}  # in test_image_vaes.py
 # A new model joins here: how it is built, and rows that fit it.
 EVERY: dict[str, tuple[Callable[[], VAE], Callable[[int], Tensor]]] = {
     "LinearGaussianVAE": (linear_gaussian, lambda rows: draw_rows(linear_gaussian(), rows)[0]),

@@ -18,7 +18,7 @@ from postmatch.distributions.noise import (
 )
 from postmatch.distributions.stratified import StratifiedMixture
 from postmatch.importance import effective_size, pareto_k
-from postmatch.objectives import draws_to_match, elbo
+from postmatch.objectives import elbo
 from postmatch.partial import PartialEncoder
 from postmatch.randomness import seeded
 from postmatch.streams import Branch
@@ -73,20 +73,18 @@ class MatchedVAE(nn.Module):
             num_samples: Draws of z per row in the match.
             generator: Of the noise; torch's global state otherwise.
         """
-        if available is not None:
-            observed = observed & available
-        branch = Branch(x.device)
-        with branch.beside(x, observed):
-            approx = self.partial(x, observed)
-        with torch.set_grad_enabled(train_vae and torch.is_grad_enabled()):
-            target = self.vae.encode(x, available)
-        z = draws_to_match(target, num_samples, generator, train_target=train_target)
-        with branch.beside(z):
-            matched = -approx.log_prob(z).mean()
-        if not train_vae:
-            return {"match": branch.join(matched)}
-        loss = self.vae.loss(x, available, beta=beta, posterior=target, generator=generator)
-        return {"vae": loss.mean(), "match": branch.join(matched)}
+        each = self.vae.losses_with(
+            self.partial,
+            x,
+            available,
+            observed if available is None else observed & available,
+            beta=beta,
+            train_vae=train_vae,
+            train_target=train_target,
+            num_samples=num_samples,
+            generator=generator,
+        )
+        return {name: loss.mean() for name, loss in each.items()}
 
     def bound_losses(
         self,

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from postmatch.distributions.noise import draw_scored
-from postmatch.objectives import elbo
+from postmatch.objectives import draws_to_match, elbo
+from postmatch.partial import PartialEncoder
+from postmatch.streams import Branch
 
 Latent = Any  # a vector, a grid of codes, a tuple of levels: nobody but its VAE looks inside
 
@@ -63,6 +65,38 @@ class VAE(nn.Module, abc.ABC):
         z, log_z = draw_scored(posterior, generator)
         log_x = log_likelihood(self.decode(z), x, available)
         return -elbo(log_x, z, posterior, self.prior(), beta=beta, log_posterior=log_z)
+
+    def losses_with(
+        self,
+        partial: PartialEncoder,
+        x: Tensor,
+        available: Tensor | None,
+        observed: Tensor,
+        *,
+        beta: float | Tensor = 1.0,
+        train_vae: bool = True,
+        train_target: bool = False,
+        num_samples: int = 1,
+        generator: torch.Generator | None = None,
+    ) -> dict[str, Tensor]:
+        """Return :meth:`loss` of each row, ``vae``, and that of the match beside it, ``match``.
+
+        A model overrides it that can have both from one pass. Arguments are those of
+        :meth:`MatchedVAE.losses <postmatch.conditioning.MatchedVAE.losses>`, but ``observed`` holds
+        nothing that is not available.
+        """
+        branch = Branch(x.device)
+        with branch.beside(x, observed):
+            approx = partial(x, observed)
+        with torch.set_grad_enabled(train_vae and torch.is_grad_enabled()):
+            target = self.encode(x, available)
+        z = draws_to_match(target, num_samples, generator, train_target=train_target)
+        with branch.beside(z):
+            matched = -approx.log_prob(z).mean(0)
+        if not train_vae:
+            return {"match": branch.join(matched)}
+        loss = self.loss(x, available, beta=beta, posterior=target, generator=generator)
+        return {"vae": loss, "match": branch.join(matched)}
 
     @torch.no_grad()
     def log_evidence(
