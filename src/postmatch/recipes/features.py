@@ -1,0 +1,87 @@
+"""Features of images, by which sets of them are compared: those of a small classifier."""
+
+import itertools
+from collections.abc import Callable
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from postmatch.randomness import seeded
+from postmatch.training.engine import train
+from postmatch.training.plan import Losses, Plan, Progress
+
+_AT_ONCE = 2_000  # images
+
+
+@final
+class Classifier(nn.Module):
+    """A small convolutional classifier, whose last features are what it knows of an image.
+
+    Args:
+        channels: Of the images.
+        num_classes: How many classes it tells apart.
+        width: Filters of its first layer; the others have more.
+    """
+
+    def __init__(self, channels: int, num_classes: int, width: int = 32) -> None:
+        super().__init__()
+        sizes = (channels, width, 2 * width, 4 * width)
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in itertools.pairwise(sizes):
+            layers += [nn.Conv2d(fan_in, fan_out, 3, 2, 1), nn.GroupNorm(8, fan_out), nn.GELU()]
+            layers += [nn.Conv2d(fan_out, fan_out, 3, 1, 1), nn.GroupNorm(8, fan_out), nn.GELU()]
+        self.body = nn.Sequential(*layers)
+        self.last = nn.Linear(sizes[-1], num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return ``(batch, 4 * width)`` of images in [0, 1]."""
+        pooled: Tensor = self.body(x - 0.5).mean((2, 3))
+        return pooled
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits, ``(batch, classes)``."""
+        logits: Tensor = self.last(self.features(x))
+        return logits
+
+
+def fit_classifier(
+    images: Tensor,
+    labels: Tensor,
+    *,
+    steps: int = 3_000,
+    batch_size: int = 256,
+    seed: int = 0,
+    show: Callable[[Progress], None] | None = None,
+) -> Classifier:
+    """Return a classifier of these images, uint8, on the device they are on.
+
+    Args:
+        images: ``(rows, channels, height, width)``.
+        labels: A whole number for each; those that occur are the classes.
+        steps: How many updates.
+        batch_size: Images per update.
+        seed: Of weights and batches.
+        show: Told of the progress.
+    """
+    device = images.device
+    known, classes = torch.unique(labels.to(device), return_inverse=True)
+    with seeded(seed):
+        classifier = Classifier(images.shape[1], len(known)).to(device)
+    generator = torch.Generator(device).manual_seed(seed)
+    size = min(batch_size, len(images))
+
+    def loss(_: Tensor) -> Losses:
+        drawn = torch.randint(len(images), (size,), generator=generator, device=device)
+        return {"classes": F.cross_entropy(classifier(images[drawn] / 255.0), classes[drawn])}
+
+    plan = Plan(steps=steps, learning_rate=1e-3, weight_decay=0.05)
+    train(classifier, loss, plan, generators=[generator], show=show)
+    return classifier.eval()
+
+
+@torch.no_grad()
+def features_of(classifier: Classifier, images: Tensor) -> Tensor:
+    """Return features of images in [0, 1], ``(rows, size)``."""
+    return torch.cat([classifier.features(block) for block in torch.split(images, _AT_ONCE)])

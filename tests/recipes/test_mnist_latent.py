@@ -1,0 +1,78 @@
+"""The latent space of MNIST: its command, its panels, and what it says of partial images."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from postmatch.cli import main
+from postmatch.data.images import Images
+from postmatch.recipes import mnist_latent, mnist_latent_run
+from postmatch.recipes.latent_figure import draw_views, to_plane
+from postmatch.recipes.mnist_latent import PANELS, Config, Panel, build, look
+
+
+def digits(split: str) -> tuple[Tensor, Tensor]:
+    """Return noise, called a digit."""
+    rows = 24 if split == "train" else 30
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (rows, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    return images, torch.arange(rows) % 10
+
+
+def test_a_command_trains_looks_and_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mnist_latent_run, "load_images", lambda _: Images("mnist", digits))
+    monkeypatch.setattr(mnist_latent, "DRAWS", 20)
+    monkeypatch.setattr(mnist_latent, "_NEIGHBOURS", 3)
+    words = ["--plane", "--steps", "2", "--json", "-q", "-o", str(tmp_path)]
+    assert main(["reproduce", "mnist-latent", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads((tmp_path / "mnist-latent-plane.json").read_text())
+    assert (tmp_path / "mnist-latent-plane.png").read_bytes().startswith(b"\x89PNG")
+    assert told["rows"] == {"train": 7, "test": 9}  # images of 3, 5 and 8 alone
+    views = told["metrics"]["views"]
+    assert [view["digit"] for view in views] == [3] * 5
+    assert views[0]["seen"] == "nothing"
+    assert views[1]["seen"] == "columns 14 to 27"
+    for view in views:
+        assert set(view["shares"]) == {"3", "5", "8"}
+        assert sum(view["shares"].values()) == pytest.approx(1.0)
+
+
+def test_the_panels_are_the_papers() -> None:
+    assert [panel.told() for panel in PANELS[:4]] == [
+        "nothing",
+        "rows 21 to 27",
+        "rows 17 to 27",
+        "rows 0 to 8",
+    ]
+    assert not PANELS[0].observed().any()
+    seen = PANELS[4].observed()[0, 0]
+    assert seen[:, 19:].all()
+    assert not seen[:, :19].any()
+    assert Panel(3).told() == "everything"
+
+
+def test_the_model_has_the_papers_sizes() -> None:
+    found = sum(p.numel() for p in build(Config()).parameters())
+    assert found == pytest.approx(2_101_969, rel=0.06)  # our masked network has a few more
+
+
+def test_shares_count_the_draws_near_images_of_each_digit() -> None:
+    torch.manual_seed(0)
+    model = build(Config(latent_size=2)).eval()
+    image = torch.zeros(1, 28, 28, dtype=torch.uint8)
+    drawn = look(model, Panel(0), image, torch.zeros(20, 2), torch.zeros(20)).z
+    near = drawn.mean(0) + 0.01 * torch.randn(20, 2)
+    far = near + 1e3
+    view = look(model, Panel(0), image, torch.cat([near, far]), torch.tensor([4] * 20 + [9] * 20))
+    assert view.shares == {4: 1.0, 9: 0.0}
+    assert torch.equal(view.z, drawn)  # a seed gives the same draws again
+    plane, each = to_plane(near, [view.z])
+    assert torch.equal(plane, near)
+    figure = draw_views(plane, torch.full((20,), 4), [view], each)
+    assert len(figure.axes) == 3
