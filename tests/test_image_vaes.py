@@ -12,10 +12,14 @@ from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import mixture_net
 from postmatch.nets.conv import ConvDecoder, ConvEncoder
 from postmatch.nets.hierarchy_layout import HierarchyLayout
+from postmatch.nets.pixelcnn import PixelCNN
+from postmatch.nets.residual_conv import ResidualConvDecoder, ResidualConvEncoder
 from postmatch.partial import AutoregressiveHead, DiagonalHead, MaskedEncoder
+from postmatch.partial_codes import CodeGridHead
 from postmatch.vaes.base import log_likelihood
 from postmatch.vaes.conv import ConvVAE
 from postmatch.vaes.hierarchical import hierarchical_vae
+from postmatch.vaes.vq import VQVAE, Codebook
 
 
 def conv_model() -> MatchedVAE:
@@ -32,6 +36,13 @@ def hierarchical_model() -> MatchedVAE:
     return MatchedVAE(*hierarchical_vae(layout, channels=3, num_components=2)).eval()
 
 
+def vq_model() -> MatchedVAE:
+    encoder, decoder = ResidualConvEncoder(3, 8, 4), ResidualConvDecoder(4, 8, 3)
+    vae = VQVAE(encoder, decoder, Codebook(5, 4), PixelCNN(5, (2, 2), 8, 2))
+    head = CodeGridHead(PixelCNN(5, (2, 2), 8, 2, map_channels=6))
+    return MatchedVAE(vae, MaskedEncoder(ResidualConvEncoder(4, 8, 6), head)).eval()
+
+
 def levels(rows: int) -> Tensor:
     return torch.randint(256, (rows, 3, 8, 8)) / 255.0
 
@@ -44,6 +55,7 @@ def grey(rows: int) -> Tensor:
 EVERY: dict[str, tuple[Callable[[], MatchedVAE], Callable[[int], Tensor]]] = {
     "ConvVAE": (conv_model, grey),
     "HierarchicalVAE": (hierarchical_model, levels),
+    "VQVAE": (vq_model, levels),
 }
 every_model = pytest.mark.parametrize("name", EVERY)
 

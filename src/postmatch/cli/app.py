@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from postmatch.cli import describe, fit, impute, report, reproduce, reproduce_latent, sample, score
+from postmatch.cli import (
+    describe,
+    fit,
+    impute,
+    report,
+    reproduce,
+    reproduce_inpainting,
+    reproduce_latent,
+    sample,
+    score,
+)
 from postmatch.cli.groups import expanded
 
 app = typer.Typer(
@@ -35,6 +45,7 @@ _add(report.report, report.EXAMPLES)
 
 experiments = typer.Typer(no_args_is_help=True, help="Run an experiment of the paper.")
 _add(reproduce.uci, reproduce.UCI_EXAMPLES, experiments)
+_add(reproduce_inpainting.inpainting, reproduce_inpainting.INPAINTING_EXAMPLES, experiments)
 _add(reproduce_latent.mnist_latent, reproduce_latent.LATENT_EXAMPLES, experiments)
 app.add_typer(experiments, name="reproduce")
 

@@ -48,7 +48,7 @@ class Classifier(nn.Module):
 
 def fit_classifier(
     images: Tensor,
-    labels: Tensor,
+    labels: Tensor | None,
     *,
     steps: int = 3_000,
     batch_size: int = 256,
@@ -59,14 +59,17 @@ def fit_classifier(
 
     Args:
         images: ``(rows, channels, height, width)``.
-        labels: A whole number for each; those that occur are the classes.
+        labels: A whole number for each; those that occur are the classes. None to learn by how many
+            quarters an image was turned, for which one has to know what it shows.
         steps: How many updates.
         batch_size: Images per update.
         seed: Of weights and batches.
         show: Told of the progress.
     """
     device = images.device
-    known, classes = torch.unique(labels.to(device), return_inverse=True)
+    known, classes = torch.arange(4), torch.zeros(0, dtype=torch.long)
+    if labels is not None:
+        known, classes = torch.unique(labels.to(device), return_inverse=True)
     with seeded(seed):
         classifier = Classifier(images.shape[1], len(known)).to(device)
     generator = torch.Generator(device).manual_seed(seed)
@@ -74,7 +77,13 @@ def fit_classifier(
 
     def loss(_: Tensor) -> Losses:
         drawn = torch.randint(len(images), (size,), generator=generator, device=device)
-        return {"classes": F.cross_entropy(classifier(images[drawn] / 255.0), classes[drawn])}
+        x = images[drawn] / 255.0
+        if labels is not None:
+            return {"classes": F.cross_entropy(classifier(x), classes[drawn])}
+        quarters = torch.randint(4, (size,), generator=generator, device=device)
+        turned = torch.stack([x.rot90(quarter, (2, 3)) for quarter in range(4)])
+        x = turned[quarters, torch.arange(size, device=device)]
+        return {"classes": F.cross_entropy(classifier(x), quarters)}
 
     plan = Plan(steps=steps, learning_rate=1e-3, weight_decay=0.05)
     train(classifier, loss, plan, generators=[generator], show=show)

@@ -1,0 +1,129 @@
+"""Residual convolutional networks between images and grids of a quarter of their side."""
+
+from typing import final
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_FACTOR = 4  # by which the grid's side is smaller: two convolutions of stride 2
+
+
+@final
+class ResidualStack(nn.Module):
+    """Blocks that each add two convolutions to their input, 3x3 and 1x1; ReLU before every one.
+
+    Args:
+        width: Channels in and out.
+        hidden: Channels between the two convolutions of a block.
+        num_blocks: How many blocks.
+    """
+
+    def __init__(self, width: int, hidden: int, num_blocks: int) -> None:
+        super().__init__()
+        blocks = range(num_blocks)
+        self.inner = nn.ModuleList(nn.Conv2d(width, hidden, 3, padding=1) for _ in blocks)
+        self.outer = nn.ModuleList(nn.Conv2d(hidden, width, 1) for _ in blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a map of the same shape, after a last ReLU."""
+        for inner, outer in zip(self.inner, self.outer, strict=True):
+            x = x + outer(F.relu(inner(F.relu(x))))
+        return F.relu(x)
+
+
+@final
+class ResidualConvEncoder(nn.Module):
+    """From images to a map of features: 28x28 to 7x7, 64x64 to 16x16.
+
+    Args:
+        in_channels: Of the images, and of the mask if it stands beside them.
+        width: Channels inside.
+        out_channels: Of the map.
+        hidden: Channels inside a residual block.
+        num_blocks: Residual blocks.
+    """
+
+    tensors_only = True  # from tensors to tensors, so that it can be compiled
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        out_channels: int,
+        hidden: int = 32,
+        num_blocks: int = 2,
+    ) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(in_channels, width // 2, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width // 2, width, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(),
+            ResidualStack(width, hidden, num_blocks),
+            nn.Conv2d(width, out_channels, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``(batch, out_channels, height / 4, width / 4)``."""
+        if any(side % _FACTOR for side in x.shape[-2:]):
+            raise ValueError(f"sides must be multiples of {_FACTOR}, got {tuple(x.shape[-2:])}")
+        features: Tensor = self.net(x)
+        return features
+
+
+@final
+class ResidualConvDecoder(nn.Module):
+    """From a map of features to images: 7x7 to 28x28, 16x16 to 64x64.
+
+    Args:
+        in_channels: Of the map.
+        width: Channels inside.
+        out_channels: Of the images.
+        hidden: Channels inside a residual block.
+        num_blocks: Residual blocks.
+    """
+
+    tensors_only = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        out_channels: int,
+        hidden: int = 32,
+        num_blocks: int = 2,
+    ) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(in_channels, width, 3, padding=1),
+            ResidualStack(width, hidden, num_blocks),
+            nn.ConvTranspose2d(width, width // 2, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(width // 2, out_channels, 4, stride=2, padding=1),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return ``(batch, out_channels, 4 * height, 4 * width)``."""
+        image: Tensor = self.net(features)
+        return image
+
+
+@final
+class MapAndSummary(nn.Module):
+    """A map of features and a vector made of all of it, for conditions near and far.
+
+    Args:
+        net: From images to the map; what one of its positions sees may be a part of the image.
+        summary: From the map to a vector.
+    """
+
+    def __init__(self, net: nn.Module, summary: nn.Module) -> None:
+        super().__init__()
+        self.net, self.summary = net, summary
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vector, ``(batch, size)``, and the map, ``(batch, channels, ...)``."""
+        spatial: Tensor = self.net(x)
+        return self.summary(spatial), spatial

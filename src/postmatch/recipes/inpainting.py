@@ -1,0 +1,174 @@
+"""Filling images: the paper's section 5.2, on MNIST, Omniglot and CelebA."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Literal, final, get_args
+
+import torch
+from torch import Tensor
+
+from postmatch.conditioning import MatchedVAE
+from postmatch.image_masks import celeba_masks, mnist_masks, omniglot_masks
+from postmatch.masks import MaskDistribution
+from postmatch.nets.hierarchy_layout import HierarchyLayout
+from postmatch.randomness import seeded
+from postmatch.recipes import mnist_latent
+from postmatch.training.engine import train
+from postmatch.training.plan import Losses, Plan, Precision, Progress, Report
+from postmatch.training.schedules import RateSchedule
+from postmatch.vaes.hierarchical import hierarchical_vae
+
+Dataset = Literal["mnist", "omniglot", "celeba"]
+Model = Literal["conv", "vdvae"]
+DATASETS: tuple[Dataset, ...] = get_args(Dataset)
+MODELS: tuple[Model, ...] = get_args(Model)
+
+_JUDGED = 1_000  # images that choose the weights
+_MASKS: dict[Dataset, Callable[[], MaskDistribution]] = {
+    "mnist": mnist_masks,
+    "omniglot": omniglot_masks,
+    "celeba": celeba_masks,
+}
+_CHANNELS: dict[Dataset, int] = {"mnist": 1, "omniglot": 1, "celeba": 3}
+
+
+@final
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides what is trained.
+
+    Args:
+        dataset: Which images.
+        model: Which VAE.
+        encoder: Layout of a hierarchy's way up; see :class:`HierarchyLayout`.
+        decoder: Layout of its way down.
+        width: Channels of a hierarchy.
+        bottleneck: Channels inside its blocks.
+        latent_channels: Of each of its latent images.
+        components: Mixture components of a pixel, or of an entry of a plain VAE's z.
+        latent_size: Length of a plain VAE's z.
+        steps: How many updates.
+        batch_size: Images per update.
+        average: Decay of the running average of the weights.
+        keep_best: Whether held-out images choose the weights.
+    """
+
+    dataset: Dataset
+    model: Model
+    encoder: str = ""
+    decoder: str = ""
+    width: int = 192
+    bottleneck: int = 48
+    latent_channels: int = 16
+    components: int = 10
+    latent_size: int = 32
+    steps: int = 30_000
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    schedule: RateSchedule = "cosine"
+    final_rate: float = 0.01
+    warmup: int = 200
+    second_moment: float = 0.99
+    weight_decay: float = 0.01
+    clip_norm: float = 200.0
+    average: float = 0.999
+    keep_best: bool = True
+    precision: Precision = "bfloat16"
+
+
+def config_of(dataset: Dataset, model: Model) -> Config:
+    """Return our settings; the sizes of a hierarchy of small images are the paper's."""
+    if dataset not in DATASETS:
+        raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {dataset!r}")
+    if model not in MODELS:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}, got {model!r}")
+    if model == "conv":
+        if dataset == "celeba":
+            raise ValueError("the plain convolutional VAE is for images of 28 x 28 in grey")
+        return Config(dataset, model, steps=80_000, batch_size=256, precision="tf32")
+    if dataset == "celeba":
+        return Config(
+            dataset,
+            model,
+            encoder="64x3,64d2,32x6,32d2,16x4,16d2,8x3,8d2,4x2,4d4,1x2",
+            decoder="1x2,4m1,4x2,8m4,8x4,16m8,16x6,32m16,32x8,64m32,64x4",
+        )
+    return Config(
+        dataset,
+        model,
+        encoder="28x6,28d2,14x4,14d2,7x2,7d2,3x2,3d2,1x2",
+        decoder="1x2,3m1,3x2,7m3,7x2,14m7,14x4,28m14,28x6",
+    )
+
+
+def masks_of(dataset: Dataset) -> MaskDistribution:
+    """Return what is observed of images, in training and in tests."""
+    return _MASKS[dataset]()
+
+
+def build(config: Config) -> MatchedVAE:
+    """Return the untrained model."""
+    c = config
+    if c.model == "conv":
+        plain = mnist_latent.Config(latent_size=c.latent_size, components=c.components)
+        return mnist_latent.build(plain)
+    layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
+    return MatchedVAE(*hierarchical_vae(layout, _CHANNELS[c.dataset], c.components))
+
+
+def fit(
+    config: Config,
+    images: Tensor,
+    held_out: Tensor,
+    *,
+    seed: int = 0,
+    max_seconds: float = 0.0,
+    show: Callable[[Progress], None] | None = None,
+) -> tuple[MatchedVAE, Report]:
+    """Train a VAE of images together with its match.
+
+    Args:
+        config: What is trained.
+        images: uint8, ``(rows, channels, height, width)``, on the device to train on.
+        held_out: The same; the weights that tell these best are kept.
+        seed: Decides weights, batches, masks and noise.
+        max_seconds: Stop after this time; 0 for no limit.
+        show: Told of the progress now and then.
+    """
+    device = images.device
+    with seeded(seed):
+        model = build(config).to(device)
+    generator = torch.Generator(device).manual_seed(seed)
+    masks, size = masks_of(config.dataset), min(config.batch_size, len(images))
+
+    def losses_of(chosen: Tensor, noise: torch.Generator) -> Losses:
+        x = chosen / 255.0
+        observed = masks.sample((len(x), 1, *x.shape[2:]), noise)
+        return model.losses(x, None, observed, generator=noise)
+
+    def loss(_: Tensor) -> Losses:
+        drawn = torch.randint(len(images), (size,), generator=generator, device=device)
+        return losses_of(images[drawn], generator)
+
+    def validate() -> float:
+        fixed = torch.Generator(device).manual_seed(0)
+        parts = torch.split(held_out[:_JUDGED], size)
+        found = [sum(losses_of(part, fixed).values()) * len(part) for part in parts]
+        return float(sum(found)) / min(_JUDGED, len(held_out))
+
+    report = train(
+        model,
+        loss,
+        plan_of(config, max_seconds),
+        validate=validate if config.keep_best else None,
+        generators=[generator],
+        show=show,
+    )
+    return model, report
+
+
+def plan_of(config: Config, max_seconds: float) -> Plan:
+    """Return the settings of a config that decide how its model is trained."""
+    names = {field.name for field in fields(Plan)} & {field.name for field in fields(Config)}
+    shared = {name: getattr(config, name) for name in names}
+    return Plan(**shared, validate_every=max(1, config.steps // 40), max_seconds=max_seconds)

@@ -1,0 +1,104 @@
+"""Filling images, from the data to the result."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from postmatch.cli import main
+from postmatch.data.images import Images
+from postmatch.recipes import inpainting, inpainting_run
+from postmatch.recipes.features import fit_classifier
+from postmatch.recipes.inpainting import Config, build, config_of, fit
+from postmatch.recipes.inpainting_run import evaluate, train
+
+SMALL = {"encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4}
+
+
+def blots(split: str) -> tuple[Tensor, Tensor]:
+    """Return images of a bright half, and which half it is."""
+    rows = 60 if split == "train" else 30
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(40, (rows, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    kind = torch.arange(rows) % 2
+    images[kind == 0, :, :14] += 200
+    images[kind == 1, :, 14:] += 200
+    return images, kind
+
+
+def small(dataset: inpainting.Dataset, model: inpainting.Model) -> Config:
+    return dataclasses.replace(
+        config_of(dataset, model), **SMALL, latent_channels=2, components=2, batch_size=8
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder, having made images and models small."""
+    monkeypatch.setattr(inpainting_run, "load_images", lambda name: Images(name, blots))
+    monkeypatch.setattr(inpainting_run, "config_of", small)
+    return tmp_path
+
+
+@pytest.mark.parametrize("model", inpainting.MODELS)
+def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpainting.Model) -> None:
+    pytest.importorskip("PIL")
+    train("mnist", model, folder, steps=2)
+    how = {"test_rows": 24, "mask_seeds": (0,), "classifier_steps": 3}
+    found = evaluate("mnist", model, folder, **how)  # type: ignore[arg-type]
+    path = folder / f"inpainting-mnist-{model}.json"
+    assert json.loads(path.read_text()) == found
+    assert found["rows"] == {"train": 54, "test": 24}
+    assert found["steps"] == found["config"]["steps"] == 2
+    assert set(found["parameters"]) == {"vae", "partial"}
+    assert 3.0 < found["metrics"]["psnr"] < 40.0
+    assert 0.0 < found["metrics"]["recall"] <= 1.0
+    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    again = evaluate("mnist", model, folder, **how)  # type: ignore[arg-type]
+    assert again["metrics"] == found["metrics"]
+
+
+def test_training_brings_a_hierarchy_near_what_can_be_foretold() -> None:
+    images, _ = blots("train")
+    config = dataclasses.replace(
+        small("mnist", "vdvae"), steps=120, warmup=5, average=0.9, learning_rate=1e-2,
+        precision="float32",
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inpainting, "_JUDGED", 20)
+        _, report = fit(config, images, images[:20])
+    floor = 28 * 28 * math.log(40.0)  # the noise of each pixel, which nothing foretells
+    assert floor < report.best_validation < floor + 0.4 * (report.history[0][1] - floor)
+
+
+def test_what_cannot_be_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "inpainting", "-o", str(folder)]
+    assert main([*words, "--evaluate-only"]) == 1
+    assert "inpainting-mnist-vdvae.json is not there: train" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="dataset must be one of mnist, omniglot, celeba, got 'x'"):
+        config_of("x", "vdvae")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"model must be one of .*, got 'y'"):
+        config_of("mnist", "y")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="28 x 28 in grey"):
+        config_of("celeba", "conv")
+
+
+def test_faces_have_a_hierarchy_of_their_own() -> None:
+    model = build(dataclasses.replace(config_of("celeba", "vdvae"), width=8, bottleneck=4))
+    x = torch.rand(1, 3, 64, 64)
+    losses = model.losses(x, None, torch.rand(1, 1, 64, 64) < 0.5)
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+def test_without_labels_a_classifier_learns_how_images_are_turned() -> None:
+    images, _ = blots("train")
+    top = images[::2]
+    classifier = fit_classifier(top, None, steps=40, batch_size=16)
+    with torch.no_grad():
+        for quarter in range(4):
+            found = classifier(top.rot90(quarter, (2, 3)) / 255.0).argmax(1)
+            assert (found == quarter).double().mean() > 0.9
