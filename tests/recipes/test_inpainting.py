@@ -17,6 +17,7 @@ from postmatch.recipes.inpainting import Config, build, config_of, fit
 from postmatch.recipes.inpainting_run import evaluate, train
 
 SMALL = {"encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4}
+CODES = {"num_codes": 8, "code_size": 4, "code_width": 8, "posterior_width": 8}
 
 
 def blots(split: str) -> tuple[Tensor, Tensor]:
@@ -32,7 +33,13 @@ def blots(split: str) -> tuple[Tensor, Tensor]:
 
 def small(dataset: inpainting.Dataset, model: inpainting.Model) -> Config:
     return dataclasses.replace(
-        config_of(dataset, model), **SMALL, latent_channels=2, components=2, batch_size=8
+        config_of(dataset, model),
+        **SMALL,
+        **CODES,
+        posterior_blocks=2,
+        latent_channels=2,
+        components=2,
+        batch_size=8,
     )
 
 
@@ -47,13 +54,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("model", inpainting.MODELS)
 def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpainting.Model) -> None:
     pytest.importorskip("PIL")
-    train("mnist", model, folder, steps=2)
+    train("mnist", model, folder, steps=4)
     how = {"test_rows": 24, "mask_seeds": (0,), "classifier_steps": 3}
     found = evaluate("mnist", model, folder, **how)  # type: ignore[arg-type]
     path = folder / f"inpainting-mnist-{model}.json"
     assert json.loads(path.read_text()) == found
     assert found["rows"] == {"train": 54, "test": 24}
-    assert found["steps"] == found["config"]["steps"] == 2
+    assert found["steps"] == found["config"]["steps"] == 4
     assert set(found["parameters"]) == {"vae", "partial"}
     assert 3.0 < found["metrics"]["psnr"] < 40.0
     assert 0.0 < found["metrics"]["recall"] <= 1.0

@@ -26,7 +26,9 @@ def inpainting(
     ] = "mnist",
     model: Annotated[
         str,
-        typer.Option(metavar="NAME", help="conv, a plain VAE, or vdvae, a hierarchical one."),
+        typer.Option(
+            metavar="NAME", help="conv, a plain VAE; vqvae, one of codes; vdvae, a hierarchy."
+        ),
     ] = "vdvae",
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Fewer updates than usual.")

@@ -13,13 +13,14 @@ from postmatch.masks import MaskDistribution
 from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.randomness import seeded
 from postmatch.recipes import mnist_latent
+from postmatch.recipes.inpainting_codes import code_model, fit_codes
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Precision, Progress, Report
 from postmatch.training.schedules import RateSchedule
 from postmatch.vaes.hierarchical import hierarchical_vae
 
 Dataset = Literal["mnist", "omniglot", "celeba"]
-Model = Literal["conv", "vdvae"]
+Model = Literal["conv", "vqvae", "vdvae"]
 DATASETS: tuple[Dataset, ...] = get_args(Dataset)
 MODELS: tuple[Model, ...] = get_args(Model)
 
@@ -30,6 +31,7 @@ _MASKS: dict[Dataset, Callable[[], MaskDistribution]] = {
     "celeba": celeba_masks,
 }
 _CHANNELS: dict[Dataset, int] = {"mnist": 1, "omniglot": 1, "celeba": 3}
+_SIZES: dict[Dataset, int] = {"mnist": 28, "omniglot": 28, "celeba": 64}
 
 
 @final
@@ -47,6 +49,12 @@ class Config:
         latent_channels: Of each of its latent images.
         components: Mixture components of a pixel, or of an entry of a plain VAE's z.
         latent_size: Length of a plain VAE's z.
+        num_codes: Vectors in the codebook of a VQ-VAE.
+        code_size: Their length.
+        code_width: Channels of its networks.
+        posterior_width: Channels of the PixelCNNs over its codes.
+        posterior_blocks: Their blocks.
+        dropout: In these.
         steps: How many updates.
         batch_size: Images per update.
         average: Decay of the running average of the weights.
@@ -62,6 +70,12 @@ class Config:
     latent_channels: int = 16
     components: int = 10
     latent_size: int = 32
+    num_codes: int = 256
+    code_size: int = 64
+    code_width: int = 32
+    posterior_width: int = 96
+    posterior_blocks: int = 10
+    dropout: float = 0.2
     steps: int = 30_000
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -86,6 +100,16 @@ def config_of(dataset: Dataset, model: Model) -> Config:
         if dataset == "celeba":
             raise ValueError("the plain convolutional VAE is for images of 28 x 28 in grey")
         return Config(dataset, model, steps=80_000, batch_size=256, precision="tf32")
+    if model == "vqvae":
+        faces = dataset == "celeba"
+        return Config(
+            dataset,
+            model,
+            num_codes=512 if faces else 256,
+            code_width=128 if faces else 32,
+            clip_norm=5.0,
+            precision="tf32",
+        )
     if dataset == "celeba":
         return Config(
             dataset,
@@ -112,6 +136,17 @@ def build(config: Config) -> MatchedVAE:
     if c.model == "conv":
         plain = mnist_latent.Config(latent_size=c.latent_size, components=c.components)
         return mnist_latent.build(plain)
+    if c.model == "vqvae":
+        return code_model(
+            channels=_CHANNELS[c.dataset],
+            size=_SIZES[c.dataset],
+            num_codes=c.num_codes,
+            code_size=c.code_size,
+            width=c.code_width,
+            posterior_width=c.posterior_width,
+            num_blocks=c.posterior_blocks,
+            dropout=c.dropout,
+        )
     layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
     return MatchedVAE(*hierarchical_vae(layout, _CHANNELS[c.dataset], c.components))
 
@@ -140,6 +175,10 @@ def fit(
         model = build(config).to(device)
     generator = torch.Generator(device).manual_seed(seed)
     masks, size = masks_of(config.dataset), min(config.batch_size, len(images))
+    plan, held_out = plan_of(config, max_seconds), held_out[:_JUDGED]
+    if config.model == "vqvae":
+        batches = {"batch_size": size, "generator": generator, "show": show}
+        return model, fit_codes(model, images, held_out, masks, plan, **batches)  # type: ignore[arg-type]
 
     def losses_of(chosen: Tensor, noise: torch.Generator) -> Losses:
         x = chosen / 255.0
@@ -152,14 +191,14 @@ def fit(
 
     def validate() -> float:
         fixed = torch.Generator(device).manual_seed(0)
-        parts = torch.split(held_out[:_JUDGED], size)
+        parts = torch.split(held_out, size)
         found = [sum(losses_of(part, fixed).values()) * len(part) for part in parts]
-        return float(sum(found)) / min(_JUDGED, len(held_out))
+        return float(sum(found)) / len(held_out)
 
     report = train(
         model,
         loss,
-        plan_of(config, max_seconds),
+        plan,
         validate=validate if config.keep_best else None,
         generators=[generator],
         show=show,

@@ -1,0 +1,141 @@
+"""A VQ-VAE of images, its partial posterior and its prior, one after another."""
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from postmatch.conditioning import MatchedVAE
+from postmatch.image_masks import NothingObserved
+from postmatch.masks import MaskDistribution, Mixture
+from postmatch.nets.pixelcnn import PixelCNN
+from postmatch.nets.residual_conv import MapAndSummary, ResidualConvDecoder, ResidualConvEncoder
+from postmatch.objectives import match
+from postmatch.partial import MaskedEncoder
+from postmatch.partial_codes import CodeGridHead
+from postmatch.training.engine import train
+from postmatch.training.plan import Losses, Plan, Progress, Report
+from postmatch.vaes.vq import VQVAE, Codebook
+
+_NOTHING = 0.05  # how often the partial encoder sees nothing, which is the prior's question
+_FIRST = 0.25  # the part of the time that goes to the VQ-VAE
+_SUMMARY = 256  # length of the vector beside the map that the codes are given
+
+
+def code_model(
+    channels: int,
+    size: int,
+    num_codes: int,
+    code_size: int,
+    width: int,
+    posterior_width: int,
+    num_blocks: int,
+    dropout: float,
+) -> MatchedVAE:
+    """Return an untrained VQ-VAE with its partial encoder and its prior.
+
+    Args:
+        channels: Of the images.
+        size: Their height and width.
+        num_codes: How many vectors the codebook has.
+        code_size: Their length.
+        width: Channels of the VQ-VAE's networks and of the partial encoder's.
+        posterior_width: Channels of the PixelCNNs.
+        num_blocks: Blocks of each.
+        dropout: In them.
+    """
+    grid = (size // 4, size // 4)
+    shape = {"width": posterior_width, "num_blocks": num_blocks, "dropout": dropout}
+    vae = VQVAE(
+        ResidualConvEncoder(channels, width, code_size),
+        ResidualConvDecoder(code_size, width, channels),
+        Codebook(num_codes, code_size),
+        PixelCNN(num_codes, grid, **shape),  # type: ignore[arg-type]
+    )
+    features = ResidualConvEncoder(channels + 1, 2 * width, code_size)
+    summary = nn.Sequential(nn.Flatten(), nn.Linear(code_size * grid[0] * grid[1], _SUMMARY))
+    net = PixelCNN(num_codes, grid, vector_size=_SUMMARY, map_channels=code_size, **shape)  # type: ignore[arg-type]
+    return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, summary), CodeGridHead(net)))
+
+
+def fit_codes(
+    model: MatchedVAE,
+    images: Tensor,
+    held_out: Tensor,
+    masks: MaskDistribution,
+    plan: Plan,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+    show: Callable[[Progress], None] | None = None,
+) -> Report:
+    """Train the VQ-VAE, then, with it as it is, partial posterior and prior together.
+
+    Args:
+        model: What :func:`code_model` returns, on the device of the images.
+        images: uint8.
+        held_out: The same; the posterior that tells these best is kept.
+        masks: What is observed.
+        plan: Of both parts, which share its steps and its time.
+        batch_size: Images per step.
+        generator: Of batches, masks and noise.
+        show: Told of the progress.
+    """
+    assert isinstance(model.vae, VQVAE)
+    vae, size, device = model.vae, min(batch_size, len(images)), images.device
+    more_masks = Mixture((masks, NothingObserved()), (1.0 - _NOTHING, _NOTHING))
+
+    def batch() -> Tensor:
+        drawn = torch.randint(len(images), (size,), generator=generator, device=device)
+        return images[drawn] / 255.0
+
+    def reconstruct(_: Tensor) -> Losses:
+        return {"vae": vae.loss(batch(), generator=generator).mean()}
+
+    def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
+        observed = more_masks.sample((len(x), 1, *x.shape[2:]), noise)
+        found = model.losses(x, None, observed, train_vae=False, generator=noise)
+        return found | {"prior": match(vae.encode(x), vae.prior()).mean()}
+
+    def validate() -> float:
+        fixed = torch.Generator(device).manual_seed(0)
+        parts = torch.split(held_out, size)
+        found = [losses_of(part / 255.0, fixed)["match"] * len(part) for part in parts]
+        return float(sum(found)) / len(held_out)
+
+    prior = vae.prior_net
+    assert prior is not None
+    _train_only(model, vae.encoder, vae.decoder)
+    vae.log_scale.requires_grad_(True)
+    # The codebook follows the encoder as it is, not an average of it, so that is what is kept.
+    first = train(vae, reconstruct, _part(plan, _FIRST, average=0.0), generators=[generator])
+    _train_only(model, model.partial, prior)
+    second = train(
+        model,
+        lambda _: losses_of(batch(), generator),
+        _part(plan, 1.0 - _FIRST),
+        validate=validate,
+        generators=[generator],
+        show=show,
+    )
+    model.requires_grad_(True)
+    second.steps += first.steps
+    second.seconds += first.seconds
+    return second
+
+
+def _train_only(model: nn.Module, *parts: nn.Module) -> None:
+    model.requires_grad_(False)
+    for part in parts:
+        part.requires_grad_(True)
+
+
+def _part(plan: Plan, share: float, average: float | None = None) -> Plan:
+    """Return a plan for a part of the steps and of the time."""
+    return dataclasses.replace(
+        plan,
+        steps=max(1, round(share * plan.steps)),
+        max_seconds=share * plan.max_seconds,
+        average=plan.average if average is None else average,
+    )
