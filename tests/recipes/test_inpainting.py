@@ -54,7 +54,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("model", inpainting.MODELS)
 def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpainting.Model) -> None:
     pytest.importorskip("PIL")
-    train("mnist", model, folder, steps=4)
+    parts: list[float] = []
+    train("mnist", model, folder, steps=4, show=lambda p: parts.append(p.fraction))
+    assert parts == sorted(parts)
+    assert parts[-1] == 1.0
     how = {"test_rows": 24, "mask_seeds": (0,), "classifier_steps": 3}
     found = evaluate("mnist", model, folder, **how)  # type: ignore[arg-type]
     path = folder / f"inpainting-mnist-{model}.json"

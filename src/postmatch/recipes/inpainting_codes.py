@@ -109,7 +109,13 @@ def fit_codes(
     _train_only(model, vae.encoder, vae.decoder)
     vae.log_scale.requires_grad_(True)
     # The codebook follows the encoder as it is, not an average of it, so that is what is kept.
-    first = train(vae, reconstruct, _part(plan, _FIRST, average=0.0), generators=[generator])
+    first = train(
+        vae,
+        reconstruct,
+        _part(plan, _FIRST, average=0.0),
+        generators=[generator],
+        show=_between(0.0, _FIRST, show),
+    )
     _train_only(model, model.partial, prior)
     second = train(
         model,
@@ -117,7 +123,7 @@ def fit_codes(
         _part(plan, 1.0 - _FIRST),
         validate=validate,
         generators=[generator],
-        show=show,
+        show=_between(_FIRST, 1.0, show),
     )
     model.requires_grad_(True)
     second.steps += first.steps
@@ -139,3 +145,17 @@ def _part(plan: Plan, share: float, average: float | None = None) -> Plan:
         max_seconds=share * plan.max_seconds,
         average=plan.average if average is None else average,
     )
+
+
+def _between(
+    start: float, end: float, show: Callable[[Progress], None] | None
+) -> Callable[[Progress], None] | None:
+    """Return what tells of one part as a part of all."""
+    if show is None:
+        return None
+
+    def told(progress: Progress) -> None:
+        fraction = start + (end - start) * progress.fraction
+        show(dataclasses.replace(progress, fraction=fraction))
+
+    return told
