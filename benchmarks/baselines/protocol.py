@@ -16,9 +16,9 @@ from postmatch.metrics import nrmse
 from postmatch.nets.mlp import ResidualMLP
 from postmatch.randomness import seeded
 from postmatch.recipes.scores import MASK_SEEDS, masks_of, with_spread
-from postmatch.recipes.uci import Config, plan_of
+from postmatch.recipes.uci import Config
 from postmatch.training.engine import train
-from postmatch.training.plan import Losses, Plan, Progress, Report
+from postmatch.training.plan import Losses, Plan, Progress, Report, plan_of
 from postmatch.training.schedules import monotonic
 
 MASKS = Bernoulli(0.5)

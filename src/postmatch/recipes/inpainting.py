@@ -1,7 +1,7 @@
 """Filling images: the paper's section 5.2, on MNIST, Omniglot and CelebA."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, final, get_args
 
 import torch
@@ -15,7 +15,7 @@ from postmatch.randomness import seeded
 from postmatch.recipes import mnist_latent
 from postmatch.recipes.inpainting_codes import code_model, fit_codes
 from postmatch.training.engine import train
-from postmatch.training.plan import Losses, Plan, Precision, Progress, Report
+from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
 from postmatch.training.schedules import RateSchedule
 from postmatch.vaes.hierarchical import hierarchical_vae
 
@@ -204,10 +204,3 @@ def fit(
         show=show,
     )
     return model, report
-
-
-def plan_of(config: Config, max_seconds: float) -> Plan:
-    """Return the settings of a config that decide how its model is trained."""
-    names = {field.name for field in fields(Plan)} & {field.name for field in fields(Config)}
-    shared = {name: getattr(config, name) for name in names}
-    return Plan(**shared, validate_every=max(1, config.steps // 40), max_seconds=max_seconds)

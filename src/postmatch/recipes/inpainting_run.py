@@ -1,7 +1,6 @@
 """From a set of images to the row of the paper's table 1."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +24,13 @@ from postmatch.recipes.inpainting import (
     masks_of,
 )
 from postmatch.recipes.inpainting_scores import DRAWS, filler, inpainting_scores, zero_filler
-from postmatch.recipes.results import provenance, read_weights, write_result, write_weights
+from postmatch.recipes.results import (
+    provenance,
+    read_result,
+    read_weights,
+    write_result,
+    write_weights,
+)
 from postmatch.recipes.scores import MASK_SEEDS
 from postmatch.training.plan import Progress
 
@@ -143,11 +148,7 @@ def evaluate(
         FileNotFoundError: If there is nothing to judge.
     """
     path, weights = (p(folder, dataset, model) for p in (result_path, weights_path))
-    if not path.exists() or not weights.exists():
-        missing = weights if path.exists() else path
-        raise FileNotFoundError(f"{missing} is not there: train the model before it is judged")
-    device = torch.device(device)
-    result: dict[str, Any] = json.loads(path.read_text())
+    result, device = read_result(path, weights), torch.device(device)
     trained = read_weights(weights, build(Config(**result["config"]))).to(device).eval()
     data, start = load_images(dataset), time.monotonic()
     labels = None if dataset == "celeba" else data.train_labels  # faces have none

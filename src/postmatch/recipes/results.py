@@ -1,5 +1,6 @@
 """The files of a result: its numbers, all that tells where they come from, and the weights."""
 
+import json
 import os
 import platform
 import subprocess
@@ -48,6 +49,19 @@ def hardware(device: torch.device) -> str:
 def write_result(path: Path, result: dict[str, Any]) -> None:
     """Write a result as JSON, whole or not at all."""
     _write(path, to_json(result))
+
+
+def read_result(path: Path, weights: Path) -> dict[str, Any]:
+    """Return the result of a training whose weights were kept.
+
+    Raises:
+        FileNotFoundError: If one of them is missing.
+    """
+    for needed in (path, weights):
+        if not needed.exists():
+            raise FileNotFoundError(f"{needed} is not there: train the model before it is judged")
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
 
 
 def write_weights(path: Path, model: nn.Module) -> None:

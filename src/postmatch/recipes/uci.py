@@ -1,7 +1,7 @@
 """Densities of real vectors: the paper's section 5.3, with its settings and with ours."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, final, get_args
 
@@ -21,7 +21,7 @@ from postmatch.partial import AutoregressiveHead, DiagonalHead, FullGaussianHead
 from postmatch.randomness import seeded
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
-from postmatch.training.plan import Losses, Plan, Precision, Progress, Report
+from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
 from postmatch.training.schedules import RateSchedule, WeightSchedule, cyclical, monotonic
 from postmatch.vaes.gaussian import GaussianVAE
 from postmatch.vaes.mixture import MixtureVAE
@@ -253,13 +253,6 @@ def fit(
         show=show,
     )
     return model, report
-
-
-def plan_of(config: Config, max_seconds: float) -> Plan:
-    """Return the settings of a config that decide how its model is trained."""
-    names = {field.name for field in fields(Plan)} & {field.name for field in fields(Config)}
-    shared = {name: getattr(config, name) for name in names}
-    return Plan(**shared, validate_every=max(1, config.steps // 40), max_seconds=max_seconds)
 
 
 def _kl_weight(config: Config) -> WeightSchedule:

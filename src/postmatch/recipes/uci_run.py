@@ -1,7 +1,6 @@
 """From the name of a data set to the row of the paper's table 2."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,13 @@ import torch
 
 from postmatch.data.patches import PatchSymmetries
 from postmatch.data.uci import Name, Splits, load
-from postmatch.recipes.results import provenance, read_weights, write_result, write_weights
+from postmatch.recipes.results import (
+    provenance,
+    read_result,
+    read_weights,
+    write_result,
+    write_weights,
+)
 from postmatch.recipes.scores import MASK_SEEDS, Judging, conditional_scores
 from postmatch.recipes.uci import Config, Preset, build, config_of, fit
 from postmatch.training.plan import Progress
@@ -135,11 +140,7 @@ def evaluate(
         FileNotFoundError: If there is nothing to judge.
     """
     path, weights = (p(folder, dataset, preset) for p in (result_path, weights_path))
-    if not path.exists() or not weights.exists():
-        missing = weights if path.exists() else path
-        raise FileNotFoundError(f"{missing} is not there: train the model before it is judged")
-    device = torch.device(device)
-    result: dict[str, Any] = json.loads(path.read_text())
+    result, device = read_result(path, weights), torch.device(device)
     model = read_weights(weights, build(Config(**result["config"]))).to(device).eval()
     rows, log_scale = in_model_units(load(dataset), device)
     test = rows.test[:test_rows]

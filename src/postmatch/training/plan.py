@@ -1,8 +1,8 @@
 """What a run is told beforehand, what it tells on the way, and what it tells at the end."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal, final, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, final, get_args
 
 from torch import Tensor
 
@@ -67,6 +67,20 @@ class Plan:
             known = ", ".join(get_args(Precision))
             raise ValueError(f"precision must be one of {known}, got {self.precision!r}")
         rate_schedule(self.schedule, self.final_rate)
+
+
+def plan_of(config: Any, max_seconds: float = 0.0, validations: int = 40) -> Plan:
+    """Return the plan that a recipe's config holds, by the fields whose names are those of a plan.
+
+    Args:
+        config: A dataclass with ``steps`` and whatever else it decides.
+        max_seconds: Stop after this time; 0 for no limit.
+        validations: How many of them there are if all steps are taken.
+    """
+    names = {field.name for field in fields(Plan)} & {field.name for field in fields(config)}
+    shared = {name: getattr(config, name) for name in names}
+    every = max(1, shared["steps"] // validations)
+    return Plan(**shared, validate_every=every, max_seconds=max_seconds)
 
 
 @final
