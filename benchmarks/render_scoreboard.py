@@ -34,7 +34,7 @@ are in nats per row, more is better.
 `best` has our settings, `paper` those of the paper, `published-code` those that its public code
 trains. Only BSDS has all of its rows here, drawn afresh from the photographs; the other four are
 small subsets, on which only the methods run here can be compared with each other. Quoted figures
-are of the complete sets.
+are of the complete sets. How our models are made is told in [densities.md](densities.md).
 """
 METHODS = (
     "best",
