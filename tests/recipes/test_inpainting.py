@@ -75,7 +75,7 @@ def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpaint
 def test_training_brings_a_hierarchy_near_what_can_be_foretold() -> None:
     images, _ = blots("train")
     config = dataclasses.replace(
-        small("mnist", "vdvae"), steps=120, warmup=5, average=0.9, learning_rate=1e-2,
+        small("mnist", "vdvae"), steps=80, warmup=5, average=0.9, learning_rate=1e-2,
         precision="float32",
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:

@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     random = np.random.default_rng(0)
     (tmp_path / "uci").mkdir()
     for name in ("power", "gas"):
-        shape = {"train": 300, "val": 60, "test": 80}
+        shape = {"train": 160, "val": 60, "test": 80}
         mixed = random.normal(size=(FEATURES[name], FEATURES[name]))
         rows = {k: (random.normal(size=(n, len(mixed))) @ mixed) for k, n in shape.items()}
         arrays = {k: (v / rows["train"].std(0)).astype(np.float32) for k, v in rows.items()}
@@ -42,7 +42,7 @@ def test_a_command_trains_judges_and_writes_the_result(
     written = json.loads((folder / "results" / "uci-gas-best.json").read_text())
     assert code == 0
     assert told == written
-    assert written["rows"] == {"train": 300, "test": 80, "ratio": 80}
+    assert written["rows"] == {"train": 160, "test": 80, "ratio": 80}
     assert written["config"]["steps"] == written["steps"] == 4
     names = ("log_prob", "log_prob_gap", "nrmse", "log_prob_ratio_40", "pareto_k_40")
     for name in (*names, "joint_log_prob", "reconstruction", "match_kl", "prior_kl"):
