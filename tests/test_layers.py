@@ -16,7 +16,16 @@ import postmatch
 
 SOURCE = Path(postmatch.__file__).parent
 LAYERS = (
-    {"masks", "image_masks", "objectives", "nets", "distributions", "metrics", "image_metrics"}
+    {
+        "masks",
+        "image_masks",
+        "image_files",
+        "objectives",
+        "nets",
+        "distributions",
+        "metrics",
+        "image_metrics",
+    }
     | {"importance", "randomness", "threads", "streams", "folders"},
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
     {"conditioning", "clustering", "acquisition"},

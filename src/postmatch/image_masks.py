@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, final, get_args
 
 import torch
@@ -23,7 +22,6 @@ __all__ = [
     "celeba_masks",
     "mnist_masks",
     "omniglot_masks",
-    "read_masks",
 ]
 
 Side = Literal["left", "top", "right", "bottom"]
@@ -289,62 +287,6 @@ def celeba_masks() -> Mixture:
     )
     faces = HiddenBoxes(_FACE_BOXES, 64, 64)
     return Mixture((various, faces, HiddenRectangle(0.3, 1.0)), (1.0, 1.0, 2.0))
-
-
-def read_masks(paths: str | Path | Sequence[str | Path]) -> Tensor:
-    """Return masks from picture files, ``(files, 1, height, width)``, for ``Pattern`` or ``given``.
-
-    Light pixels are holes and dark ones are observed, as painting programs mark what to fill:
-    white over the part that should be drawn anew. The border is the middle grey.
-
-    Args:
-        paths: One file or several, all of the same size; grey or coloured, 8 bits, opaque.
-
-    Raises:
-        ValueError: If sizes differ, or a file is cut short, transparent or has more than 8 bits.
-    """
-    files = [paths] if isinstance(paths, str | Path) else list(paths)
-    if not files:
-        raise ValueError("paths must name at least one file")
-    masks = [_read_mask(Path(file)) for file in files]
-    for file, mask in zip(files, masks, strict=True):
-        if mask.shape != masks[0].shape:
-            raise ValueError(
-                f"masks must have one size: {files[0]} has {_size(masks[0])} pixels, "
-                f"{file} has {_size(mask)}"
-            )
-    return torch.stack(masks)[:, None]
-
-
-def _read_mask(path: Path) -> Tensor:
-    """Return what a file says is observed, ``(height, width)``."""
-    try:
-        from PIL import Image
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "reading masks needs Pillow: pip install 'postmatch[images]'"
-        ) from None
-    with Image.open(path) as picture:
-        if picture.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
-            raise ValueError(f"{path} must have 8 bits a colour, got mode {picture.mode}")
-        try:
-            picture.load()
-        except OSError as error:
-            raise ValueError(f"{path} cannot be read ({error}): it is cut short") from error
-        if picture.has_transparency_data:
-            alpha = picture.convert("RGBA").getchannel("A")
-            if alpha.getextrema() != (255, 255):
-                raise ValueError(
-                    f"{path} is transparent in places, which may mean observed or hidden: "
-                    "paint holes white and the rest black, and leave out transparency"
-                )
-        grey = picture.convert("RGB").convert("L")  # by way of RGB, which drops an opaque alpha
-        levels = torch.frombuffer(bytearray(grey.tobytes()), dtype=torch.uint8)
-    return (levels < 128).view(grey.height, grey.width)
-
-
-def _size(mask: Tensor) -> str:
-    return f"{mask.shape[0]} x {mask.shape[1]}"
 
 
 def _digits(rectangle: HiddenRectangle) -> Mixture:

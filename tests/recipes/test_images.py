@@ -121,9 +121,9 @@ def test_a_gallery_shows_images_what_is_seen_and_what_was_filled() -> None:
     observed[..., 0] = False
     picture = gallery(x, observed, [torch.ones_like(x)], scale=2)
     assert picture.dtype == torch.uint8
-    assert picture.shape == (2 * (2 * 3 + 2), 3 * (2 * 4 + 2), 3)
+    assert picture.shape == (3, 2 * (2 * 3 + 2), 3 * (2 * 4 + 2))
     blue = (torch.tensor(HIDDEN) * 255.0).round().to(torch.uint8)
-    assert torch.equal(picture[0, 10], blue)  # the hidden first column of what is seen
-    assert picture[0, 0].tolist() == [0, 0, 0]
-    assert picture[0, 20].tolist() == [255, 255, 255]
+    assert torch.equal(picture[:, 0, 10], blue)  # the hidden first column of what is seen
+    assert picture[:, 0, 0].tolist() == [0, 0, 0]
+    assert picture[:, 0, 20].tolist() == [255, 255, 255]
     assert masked(x.masked_fill(~observed, torch.nan), observed).isfinite().all()

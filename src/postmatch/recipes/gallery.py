@@ -22,19 +22,21 @@ def masked(x: Tensor, observed: Tensor) -> Tensor:
 
 
 def gallery(x: Tensor, observed: Tensor, filled: Sequence[Tensor], scale: int = 2) -> Tensor:
-    """Return one picture, uint8 ``(height, width, 3)``, with a row for every image.
-
-    A row shows the image, what is seen of it, and how it was filled.
+    """Return one picture of complete images, what is seen of them, and how they were filled.
 
     Args:
-        x: Complete images, ``(batch, channels, height, width)``.
+        x: Complete images, ``(batch, channels, height, width)``; each has a row of its own.
         observed: What is seen, ``(batch, 1, height, width)``.
         filled: Any number of completed batches.
         scale: How large a pixel is drawn.
     """
-    columns = [x, masked(x, observed), *filled]
+    return side_by_side([x, masked(x, observed), *filled], scale)
+
+
+def side_by_side(columns: Sequence[Tensor], scale: int = 2) -> Tensor:
+    """Return one picture, uint8 ``(3, height, width)``, with a column for every batch of images."""
     pictures = torch.stack([c.expand(-1, 3, -1, -1) for c in columns], dim=1)
     pictures = pictures.repeat_interleave(scale, -2).repeat_interleave(scale, -1)
     framed = F.pad(pictures, (0, _GAP, 0, _GAP), value=1.0)  # (rows, columns, 3, height, width)
-    whole = framed.permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)
+    whole = framed.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
     return (whole.clamp(0.0, 1.0) * 255.0).round().to(torch.uint8)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.data.images import load_images
+from postmatch.image_files import write_image
 from postmatch.randomness import seeded
 from postmatch.recipes.features import features_of, fit_classifier
 from postmatch.recipes.gallery import gallery
@@ -148,8 +149,8 @@ def evaluate(
         FileNotFoundError: If there is nothing to judge.
     """
     path, weights = (p(folder, dataset, model) for p in (result_path, weights_path))
-    result, device = read_result(path, weights), torch.device(device)
-    trained = read_weights(weights, build(Config(**result["config"]))).to(device).eval()
+    device = torch.device(device)
+    result, trained = read_model(path, weights, device)
     data, start = load_images(dataset), time.monotonic()
     labels = None if dataset == "celeba" else data.train_labels  # faces have none
     classifier = fit_classifier(data.train.to(device), labels, steps=classifier_steps)
@@ -178,16 +179,25 @@ def evaluate(
     return result
 
 
+def read_model(
+    path: Path, weights: Path, device: torch.device
+) -> tuple[dict[str, Any], MatchedVAE]:
+    """Return the result of a training and the model that was kept, ready to be asked.
+
+    Raises:
+        FileNotFoundError: If one of the files is missing.
+        ValueError: If they do not belong together.
+    """
+    result = read_result(path, weights)
+    model = read_weights(weights, build(Config(**result["config"])))
+    return result, model.to(device).eval()
+
+
 @torch.no_grad()
 def _write_picture(path: Path, model: MatchedVAE, images: Tensor, dataset: Dataset) -> None:
-    try:
-        from PIL import Image
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("pictures need Pillow: pip install 'postmatch[images]'") from None
     x = images / 255.0
     generator = torch.Generator().manual_seed(0)
     observed = masks_of(dataset).sample((len(x), 1, *x.shape[2:]), generator).to(x.device)
     with seeded(0):
         zeros, drawn = zero_filler(model.vae, 1)(x, observed), filler(model, 6)(x, observed)
-    picture = gallery(x, observed, [*zeros, *drawn])
-    Image.fromarray(picture.cpu().numpy()).save(path)
+    write_image(path, gallery(x, observed, [*zeros, *drawn]))

@@ -1,0 +1,115 @@
+"""Picture files: images and masks in, images out. All of it needs Pillow."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_MIDDLE = 128  # of 256 levels of grey, or of opacity
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA")
+
+
+def read_image(path: str | Path, channels: int) -> tuple[Tensor, Tensor]:
+    """Return an image, uint8 ``(channels, height, width)``, and which of its pixels are opaque.
+
+    Args:
+        path: A file of 8 bits a colour.
+        channels: 1 for grey, which colours are turned into; 3 for colours.
+
+    Raises:
+        ValueError: If the file is cut short or has more than 8 bits.
+    """
+    with _opened(Path(path)) as picture:
+        opaque = _opaque(picture)
+        colours = picture if picture.mode == "L" else picture.convert("RGB")
+        return _pixels(colours.convert("L" if channels == 1 else "RGB")), opaque
+
+
+def write_image(path: str | Path, image: Tensor) -> None:
+    """Write an image, uint8 ``(channels, height, width)``, whole or not at all."""
+    path = Path(path)
+    part = path.with_name(f".{path.stem}.part{path.suffix}")
+    pixels = (image[0] if len(image) == 1 else image.movedim(0, -1)).cpu().numpy()
+    try:
+        _pillow().fromarray(pixels).save(part)
+    except ValueError as error:  # a suffix that stands for no format
+        raise ValueError(f"{path} cannot be written: {error}") from None
+    part.replace(path)
+
+
+def read_masks(paths: str | Path | Sequence[str | Path]) -> Tensor:
+    """Return masks from picture files, ``(files, 1, height, width)``, for ``Pattern`` or ``given``.
+
+    Light pixels are holes and dark ones are observed, as painting programs mark what to fill:
+    white over the part that should be drawn anew. The border is the middle grey.
+
+    Args:
+        paths: One file or several, all of the same size; grey or coloured, 8 bits, opaque.
+
+    Raises:
+        ValueError: If sizes differ, or a file is cut short, transparent or has more than 8 bits.
+    """
+    files = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not files:
+        raise ValueError("paths must name at least one file")
+    masks = [_read_mask(Path(file)) for file in files]
+    for file, mask in zip(files, masks, strict=True):
+        if mask.shape != masks[0].shape:
+            raise ValueError(
+                f"masks must have one size: {files[0]} has {_size(masks[0])} pixels, "
+                f"{file} has {_size(mask)}"
+            )
+    return torch.stack(masks)[:, None]
+
+
+def _read_mask(path: Path) -> Tensor:
+    """Return what a file says is observed, ``(height, width)``."""
+    with _opened(path) as picture:
+        if not _opaque(picture).all():
+            raise ValueError(
+                f"{path} is transparent in places, which may mean observed or hidden: "
+                "paint holes white and the rest black, and leave out transparency"
+            )
+        # By way of RGB, which drops an opaque alpha.
+        return _pixels(picture.convert("RGB").convert("L"))[0] < _MIDDLE
+
+
+def _size(mask: Tensor) -> str:
+    return f"{mask.shape[0]} x {mask.shape[1]}"
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with _pillow().open(path) as picture:
+        if picture.mode not in _MODES:
+            raise ValueError(f"{path} must have 8 bits a colour, got mode {picture.mode}")
+        try:
+            picture.load()
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read ({error}): it is cut short") from error
+        yield picture
+
+
+def _opaque(picture: Any) -> Tensor:
+    """Return which pixels are rather opaque, ``(1, height, width)``."""
+    if not picture.has_transparency_data:
+        return torch.ones(1, picture.height, picture.width, dtype=torch.bool)
+    return _pixels(picture.convert("RGBA").getchannel("A")) >= _MIDDLE
+
+
+def _pixels(picture: Any) -> Tensor:
+    """Return ``(channels, height, width)`` of a picture in grey or in colour."""
+    levels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
+    return levels.view(picture.height, picture.width, -1).movedim(-1, 0).contiguous()
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        message = "picture files need Pillow: pip install 'postmatch[images]'"
+        raise ModuleNotFoundError(message) from None
+    return Image
