@@ -11,6 +11,7 @@ from postmatch.cli import (
     describe,
     fit,
     impute,
+    inpaint,
     report,
     reproduce,
     reproduce_inpainting,
@@ -37,6 +38,7 @@ def _add(command: Callable[..., None], examples: str, to: typer.Typer = app) -> 
 
 
 _add(impute.impute, impute.EXAMPLES)
+_add(inpaint.inpaint, inpaint.EXAMPLES)
 _add(fit.fit, fit.EXAMPLES)
 _add(sample.sample, sample.EXAMPLES)
 _add(score.score, score.EXAMPLES)

@@ -30,8 +30,8 @@ _MASKS: dict[Dataset, Callable[[], MaskDistribution]] = {
     "omniglot": omniglot_masks,
     "celeba": celeba_masks,
 }
-_CHANNELS: dict[Dataset, int] = {"mnist": 1, "omniglot": 1, "celeba": 3}
-_SIZES: dict[Dataset, int] = {"mnist": 28, "omniglot": 28, "celeba": 64}
+CHANNELS: dict[Dataset, int] = {"mnist": 1, "omniglot": 1, "celeba": 3}
+SIZES: dict[Dataset, int] = {"mnist": 28, "omniglot": 28, "celeba": 64}
 
 
 @final
@@ -138,8 +138,8 @@ def build(config: Config) -> MatchedVAE:
         return mnist_latent.build(plain)
     if c.model == "vqvae":
         return code_model(
-            channels=_CHANNELS[c.dataset],
-            size=_SIZES[c.dataset],
+            channels=CHANNELS[c.dataset],
+            size=SIZES[c.dataset],
             num_codes=c.num_codes,
             code_size=c.code_size,
             width=c.code_width,
@@ -148,7 +148,7 @@ def build(config: Config) -> MatchedVAE:
             dropout=c.dropout,
         )
     layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
-    return MatchedVAE(*hierarchical_vae(layout, _CHANNELS[c.dataset], c.components))
+    return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))
 
 
 def fit(

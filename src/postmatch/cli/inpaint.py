@@ -1,0 +1,128 @@
+"""``postmatch inpaint``: fill the hole of an image, several times."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from postmatch.cli.groups import Running
+from postmatch.cli.session import session
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EXAMPLES = """
+    postmatch inpaint photo.png --mask mask.png -m results/inpainting-mnist-vdvae.json -o out.png
+    postmatch inpaint photo.png --hole ff00ff -m results/inpainting-celeba-vdvae.json -n 3 --each
+"""
+
+
+def inpaint(
+    running: Running,
+    image: Annotated[
+        Path, typer.Argument(metavar="IMAGE", help="A picture file.", show_default=False)
+    ],
+    model: Annotated[
+        Path,
+        typer.Option(
+            "--model", "-m", metavar="FILE", help="A result of postmatch reproduce inpainting."
+        ),
+    ],
+    mask: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A picture of the same size, white where the hole is."),
+    ] = None,
+    hole: Annotated[
+        str | None,
+        typer.Option(metavar="RRGGBB", help="Pixels of IMAGE of this colour are the hole."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", "-n", metavar="N", min=1, help="How often it is filled.")
+    ] = 6,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="What is written.")
+    ] = Path("filled.png"),
+    each: Annotated[
+        bool, typer.Option("--each", help="Write every filled image to a file of its own, too.")
+    ] = False,
+) -> None:
+    """Fill the hole of an image with draws of a model, and write them side by side.
+
+    Where there is neither --mask nor --hole, transparent pixels are the hole. Pixels outside it
+    come back as they are: --each writes FILE.1.png and so on, which hold them bit for bit.
+    """
+    import torch
+
+    from postmatch.image_files import write_image
+    from postmatch.models import device_of
+    from postmatch.randomness import seeded
+    from postmatch.recipes.gallery import masked, side_by_side
+    from postmatch.recipes.inpainting import CHANNELS, SIZES
+    from postmatch.recipes.inpainting_run import read_model
+
+    with session(running) as here:
+        device = device_of(running.device)
+        weights = model.parent / "weights" / f"{model.stem}.safetensors"
+        result, trained = read_model(model, weights, device)
+        name: Any = result["dataset"]
+        pixels, observed = _read(image, CHANNELS[name], mask, hole)
+        size = SIZES[name]
+        if pixels.shape[1:] != (size, size):
+            found = " x ".join(str(n) for n in pixels.shape[1:])
+            raise ValueError(
+                f"{image} must have {size} x {size} pixels for this model, got {found}"
+            )
+        x, seen = pixels[None].to(device) / 255.0, observed[None].to(device)
+        with seeded(running.seed), torch.no_grad():
+            filled = trained.given(x, seen).draws(count).clamp(0.0, 1.0)
+        write_image(output, side_by_side([masked(x, seen), *filled], scale=4))
+        places = [output]
+        if each:
+            for i, one in enumerate(filled):
+                places.append(output.with_suffix(f".{i + 1}{output.suffix}"))
+                write_image(places[-1], (one[0] * 255.0).round().to(torch.uint8))
+        here.say(f"Written to {', '.join(str(place) for place in places)}.")
+        here.result({"output": [str(place) for place in places]})
+
+
+def _read(
+    image: Path, channels: int, mask: Path | None, hole: str | None
+) -> tuple["Tensor", "Tensor"]:
+    """Return the image, uint8 ``(channels, height, width)``, and what is observed of it.
+
+    Raises:
+        ValueError: If nothing is hidden, or the hole is said in two ways.
+    """
+    from postmatch.image_files import read_image, read_masks
+
+    pixels, observed = read_image(image, channels)
+    if mask is not None and hole is not None:
+        raise ValueError("--mask and --hole say both where the hole is: give one of them")
+    if mask is not None:
+        observed = read_masks(mask)[0]
+        if observed.shape[1:] != pixels.shape[1:]:
+            sizes = [" x ".join(str(n) for n in t.shape[1:]) for t in (observed, pixels)]
+            raise ValueError(f"--mask must have the size of {image}, {sizes[1]}, got {sizes[0]}")
+    if hole is not None:
+        colours, _ = read_image(image, 3)
+        observed = (colours != _colour(hole)).any(0, keepdim=True)
+    if bool(observed.all()):
+        raise ValueError(
+            f"nothing of {image} is hidden: say where the hole is by --mask, by the colour of "
+            "--hole, or by transparent pixels"
+        )
+    return pixels, observed
+
+
+def _colour(text: str) -> "Tensor":
+    """Return a colour, uint8 ``(3, 1, 1)``."""
+    import torch
+
+    digits = text.removeprefix("#")
+    try:
+        levels = bytes.fromhex(digits)
+    except ValueError:
+        levels = b""
+    if len(levels) != 3:
+        raise ValueError(f"--hole must be a colour such as ff00ff, got {text!r}")
+    return torch.tensor(list(levels), dtype=torch.uint8).view(3, 1, 1)
