@@ -38,12 +38,12 @@ def _add(command: Callable[..., None], examples: str, to: typer.Typer = app) -> 
 
 
 _add(impute.impute, impute.EXAMPLES)
-_add(inpaint.inpaint, inpaint.EXAMPLES)
 _add(fit.fit, fit.EXAMPLES)
 _add(sample.sample, sample.EXAMPLES)
 _add(score.score, score.EXAMPLES)
 _add(describe.describe, describe.EXAMPLES)
 _add(report.report, report.EXAMPLES)
+_add(inpaint.inpaint, inpaint.EXAMPLES)
 
 experiments = typer.Typer(no_args_is_help=True, help="Run an experiment of the paper.")
 _add(reproduce.uci, reproduce.UCI_EXAMPLES, experiments)
