@@ -1,5 +1,6 @@
 """The density comparison: its data, its settings, and scores against closed forms."""
 
+import dataclasses
 import io
 import json
 import math
@@ -14,6 +15,8 @@ from linear_gaussian import draw_rows, exact_log_conditional, exact_log_evidence
 from linear_gaussian import linear_gaussian as linear_gaussian_vae
 from postmatch.cli import main
 from postmatch.data import uci as data
+from postmatch.data.patches import PatchSymmetries
+from postmatch.recipes import uci_run
 from postmatch.recipes.scores import Judging, conditional_scores, masks_of
 from postmatch.recipes.uci import FEATURES, PRESETS, build, config_of
 
@@ -156,3 +159,50 @@ def test_scores_of_an_exact_model_are_the_truth_in_the_users_units() -> None:
     joint = exact_log_evidence(vae, x, torch.ones_like(x, dtype=torch.bool)) - log_scale.sum()
     assert scores["joint_log_prob"] == pytest.approx(joint.mean().item(), abs=1e-3)
     assert 0.2 < scores["nrmse"] < 1.0
+
+
+def test_the_ratio_of_few_rows_is_told_for_all_of_them() -> None:
+    vae = linear_gaussian_vae()
+    x, _ = draw_rows(vae, 400)
+    how = Judging(mask_seeds=(3,), num_samples=400, ratio_samples=(2,), ratio_rows=20)
+    scores = conditional_scores(exact_model(vae), x, torch.zeros(6), how)
+    truth = exact_log_conditional(vae, x, masks_of(x, 3))
+    # The ratio is exact here, so what is left is the noise of 400 and of 20 bounds, each within
+    # 2 / sqrt(400) of its truth; 20 rows by themselves would be off by far more.
+    error = 2.0 / math.sqrt(400 * 20)
+    assert scores["log_prob_ratio_2"] == pytest.approx(truth.mean().item(), abs=4.0 * error)
+    assert abs(truth[:20].mean() - truth.mean()) > 4.0 * error
+    spread = truth.std().item() / math.sqrt(400)
+    assert scores["log_prob_error"] == pytest.approx(spread, rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "turned"), [("bsds", True), ("gas", False)])
+def test_patches_alone_are_turned_in_training(
+    name: data.Name, turned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = torch.randn(20, FEATURES[name])
+    monkeypatch.setattr(uci_run, "load", lambda _: data.Splits(rows, rows, rows))
+    told: dict[str, object] = {}
+
+    def fit(*_: object, **words: object) -> None:
+        told.update(words)
+        raise InterruptedError
+
+    monkeypatch.setattr(uci_run, "fit", fit)
+    with pytest.raises(InterruptedError):
+        uci_run.train(name, "best", tmp_path)
+    assert isinstance(told["vary"], PatchSymmetries) == turned
+
+
+def test_every_batch_is_varied() -> None:
+    seen: list[torch.Tensor] = []
+
+    def vary(x: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+        seen.append(x)
+        return torch.full_like(x, math.nan)
+
+    config = dataclasses.replace(config_of("gas", "best"), steps=60, batch_size=4, keep_best=False)
+    rows = torch.randn(8, FEATURES["gas"])
+    with pytest.raises(FloatingPointError):  # what was varied is what is learned from
+        uci_run.fit(config, rows, rows, vary=vary)
+    assert all(x.shape == (4, 8) for x in seen)
