@@ -66,12 +66,7 @@ def inpaint(
         result, trained = read_model(model, weights, device)
         name: Any = result["dataset"]
         pixels, observed = _read(image, CHANNELS[name], mask, hole)
-        size = SIZES[name]
-        if pixels.shape[1:] != (size, size):
-            found = " x ".join(str(n) for n in pixels.shape[1:])
-            raise ValueError(
-                f"{image} must have {size} x {size} pixels for this model, got {found}"
-            )
+        _check_size(image, pixels, SIZES[name])
         x, seen = pixels[None].to(device) / 255.0, observed[None].to(device)
         with seeded(running.seed), torch.no_grad():
             filled = trained.given(x, seen).draws(count).clamp(0.0, 1.0)
@@ -112,6 +107,12 @@ def _read(
             "--hole, or by transparent pixels"
         )
     return pixels, observed
+
+
+def _check_size(image: Path, pixels: "Tensor", size: int) -> None:
+    if pixels.shape[1:] != (size, size):
+        found = " x ".join(str(n) for n in pixels.shape[1:])
+        raise ValueError(f"{image} must have {size} x {size} pixels for this model, got {found}")
 
 
 def _colour(text: str) -> "Tensor":

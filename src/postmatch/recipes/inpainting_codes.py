@@ -1,7 +1,7 @@
 """A VQ-VAE of images, its partial posterior and its prior, one after another."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -83,29 +83,15 @@ def fit_codes(
         show: Told of the progress.
     """
     assert isinstance(model.vae, VQVAE)
-    vae, size, device = model.vae, min(batch_size, len(images)), images.device
-    more_masks = Mixture((masks, NothingObserved()), (1.0 - _NOTHING, _NOTHING))
+    vae, size = model.vae, min(batch_size, len(images))
 
     def batch() -> Tensor:
-        drawn = torch.randint(len(images), (size,), generator=generator, device=device)
+        drawn = torch.randint(len(images), (size,), generator=generator, device=images.device)
         return images[drawn] / 255.0
 
     def reconstruct(_: Tensor) -> Losses:
         return {"vae": vae.loss(batch(), generator=generator).mean()}
 
-    def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
-        observed = more_masks.sample((len(x), 1, *x.shape[2:]), noise)
-        found = model.losses(x, None, observed, train_vae=False, generator=noise)
-        return found | {"prior": match(vae.encode(x), vae.prior()).mean()}
-
-    def validate() -> float:
-        fixed = torch.Generator(device).manual_seed(0)
-        parts = torch.split(held_out, size)
-        found = [losses_of(part / 255.0, fixed)["match"] * len(part) for part in parts]
-        return float(sum(found)) / len(held_out)
-
-    prior = vae.prior_net
-    assert prior is not None
     _train_only(model, vae.encoder, vae.decoder)
     vae.log_scale.requires_grad_(True)
     # The codebook follows the encoder as it is, not an average of it, so that is what is kept.
@@ -116,8 +102,40 @@ def fit_codes(
         generators=[generator],
         show=_between(0.0, _FIRST, show),
     )
-    _train_only(model, model.partial, prior)
-    second = train(
+    parts = torch.split(held_out, size)
+    second = _fit_posterior(model, vae, batch, parts, masks, plan, generator, show)
+    model.requires_grad_(True)
+    second.steps += first.steps
+    second.seconds += first.seconds
+    return second
+
+
+def _fit_posterior(
+    model: MatchedVAE,
+    vae: VQVAE,
+    batch: Callable[[], Tensor],
+    held_out: Sequence[Tensor],
+    masks: MaskDistribution,
+    plan: Plan,
+    generator: torch.Generator,
+    show: Callable[[Progress], None] | None,
+) -> Report:
+    """Train partial posterior and prior on the codes of a VQ-VAE that stays as it is."""
+    more_masks = Mixture((masks, NothingObserved()), (1.0 - _NOTHING, _NOTHING))
+
+    def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
+        observed = more_masks.sample((len(x), 1, *x.shape[2:]), noise)
+        found = model.losses(x, None, observed, train_vae=False, generator=noise)
+        return found | {"prior": match(vae.encode(x), vae.prior()).mean()}
+
+    def validate() -> float:
+        fixed = torch.Generator(generator.device).manual_seed(0)
+        found = [losses_of(part / 255.0, fixed)["match"] * len(part) for part in held_out]
+        return float(sum(found)) / sum(len(part) for part in held_out)
+
+    assert vae.prior_net is not None
+    _train_only(model, model.partial, vae.prior_net)
+    return train(
         model,
         lambda _: losses_of(batch(), generator),
         _part(plan, 1.0 - _FIRST),
@@ -125,10 +143,6 @@ def fit_codes(
         generators=[generator],
         show=_between(_FIRST, 1.0, show),
     )
-    model.requires_grad_(True)
-    second.steps += first.steps
-    second.seconds += first.seconds
-    return second
 
 
 def _train_only(model: nn.Module, *parts: nn.Module) -> None:
