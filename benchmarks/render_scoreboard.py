@@ -16,8 +16,9 @@ Made by `benchmarks/render_scoreboard.py` from `results/uci-*.json` and
 `results/ablation.jsonl`; do not edit.
 
 Each feature of a test row is hidden with probability one half, and what is hidden is asked for,
-with five draws of masks; a figure stands with its standard deviation over these. Log-likelihoods
-are in nats per row, more is better.
+with five draws of masks; a figure stands with its standard deviation over these. That says nothing
+of which test rows were drawn, by which log-likelihoods are far less certain. They are in nats per
+row, more is better.
 
 - **log_prob** is the headline: a lower bound on the log-density of what is hidden under the very
   distribution that samples are drawn from. A poor posterior can only lower it. That of VAEAC is its
