@@ -26,7 +26,7 @@ def main() -> None:
     arguments = parse()
     device = device_of(arguments.device)
     torch.manual_seed(0)
-    model = build(config_of("mnist", "vdvae")).to(device)
+    model = build(config_of("mnist", "vdvae-paper")).to(device)
     images = torch.randint(256, (1_000, 1, 28, 28), dtype=torch.uint8, device=device)
     generator = torch.Generator(device).manual_seed(0)
     masks = masks_of("mnist")

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from postmatch.distributions.gaussian import Gaussian
 from postmatch.distributions.noise import from_noise, noise_size, standard_normal
 from postmatch.nets.hierarchical import Bottom, LevelEncoder, TopDown
+from postmatch.streams import Branch
 
 _MIN_SCALE = 1e-5
 
@@ -117,10 +118,15 @@ class Trace(NamedTuple):
     kl: list[Tensor]
     """From posterior to prior, ``(rows,)`` for each level."""
     match: list[Tensor]
-    """From posterior to partial posterior, likewise; empty without one."""
+    """From posterior to partial posterior, likewise; empty without one, and made on the branch."""
 
 
-def trace(posterior: Hierarchy, noise: Tensor, partial: Hierarchy | None = None) -> Trace:
+def trace(
+    posterior: Hierarchy,
+    noise: Tensor,
+    partial: Hierarchy | None = None,
+    branch: Branch | None = None,
+) -> Trace:
     r"""Go down once with a draw of the posterior, and compare it at each level on the way.
 
     .. math:: \mathrm{KL}\left( q_\psi(z_i \mid z_{<i}, x) \,\|\, p(z_i \mid z_{<i}) \right), \qquad
@@ -132,7 +138,9 @@ def trace(posterior: Hierarchy, noise: Tensor, partial: Hierarchy | None = None)
         posterior: :math:`q_\psi(z \mid x)`.
         noise: Standard normal, ``(rows, latent_size)``; rows are a multiple of the batch.
         partial: :math:`q_\theta(z \mid x_o)`.
+        branch: Where it is compared, beside the way down, which does not wait for it.
     """
+    branch = Branch(noise.device) if branch is None else branch
     noises = posterior.top.split(noise)
     kl: list[Tensor] = []
     match: list[Tensor] = []
@@ -141,10 +149,10 @@ def trace(posterior: Hierarchy, noise: Tensor, partial: Hierarchy | None = None)
         target = posterior.level(i, features, own)
         kl.append(gaussian_kl(target, level_gaussian(own)))
         if partial is not None:
-            with torch.set_grad_enabled(partial.evidence[i].requires_grad):
-                approx = partial.level(i, features.detach(), own.detach())
-                fixed = Gaussian(target.loc.detach(), target.scale.detach())
-                match.append(gaussian_kl(fixed, approx))
+            used = [t.detach() for t in (features, own, target.loc, target.scale)]
+            with torch.set_grad_enabled(partial.evidence[i].requires_grad), branch.beside(*used):
+                approx = partial.level(i, used[0], used[1])
+                match.append(gaussian_kl(Gaussian(used[2], used[3]), approx))
         return torch.addcmul(target.loc, target.scale, noises[i])
 
     return Trace(posterior.top.descend(len(noise), choose), kl, match)

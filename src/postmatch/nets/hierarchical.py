@@ -8,39 +8,17 @@ are few passes: whatever several layers read is computed once, and only narrow o
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from postmatch.nets.convolution import Convolution
+from postmatch.nets.fused import activated, gelu
 from postmatch.nets.hierarchy_layout import HierarchyLayout, Place
 from postmatch.nets.linear import Linear, linear
 from postmatch.nets.precision import full_precision
-
-
-def gelu(x: Tensor) -> Tensor:
-    """Return the activation of all these networks."""
-    return F.gelu(x, approximate="tanh")
-
-
-@final
-class Convolution(nn.Module):
-    """A 3x3 convolution that keeps the size.
-
-    Its weight is ``(out, 3, 3, in)``: in the order that a GPU wants, and still so when training has
-    laid all weights end to end.
-    """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels, 3, 3, channels))
-        self.bias = nn.Parameter(torch.zeros(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``(rows, height, width, channels)``."""
-        weight = self.weight.movedim(-1, 1)
-        return F.conv2d(x.movedim(-1, 1), weight, self.bias, padding=1).movedim(1, -1)
 
 
 @final
@@ -80,11 +58,8 @@ class Trunk(nn.Module):
             features: ``(rows, height, width, width)``.
             evidence: What is added inside; rows are a multiple of those of the evidence.
         """
-        hidden: Tensor = self.first(features)
-        if evidence is not None:
-            by_sample = torch.unflatten(hidden, 0, (-1, len(evidence)))
-            hidden = (by_sample + evidence).flatten(0, 1)
-        return gelu(self.third(gelu(self.second(gelu(hidden)))))
+        hidden = activated(self.first, features, evidence)
+        return activated(self.third, activated(self.second, hidden))
 
 
 @final
@@ -152,7 +127,7 @@ class LevelEncoder(nn.Module):
             state = block(state)
             states[state.shape[1]] = state  # the last of each size is what levels read
             if shrink > 1:
-                state = F.avg_pool2d(state.movedim(-1, 1), shrink).movedim(1, -1)
+                state = _Shrunk.apply(state, shrink)  # type: ignore[no-untyped-call]
         # Levels of one size follow each other, smallest first, and so do sizes here.
         return tuple(
             part
@@ -261,8 +236,7 @@ class TopDown(nn.Module):
             else:
                 state = levels[i - 1](*at)
             if place.source is not None:
-                grown = F.interpolate(state.movedim(-1, 1), (place.size, place.size))
-                state = (grown.movedim(1, -1) + self._start(place)).contiguous()
+                state = (_grown(state, place.size) + self._start(place)).contiguous()
             features = gelu(state)
             hidden = level.trunk(features)
             at = Bottom(state, hidden, choose(i, features, level.own(hidden)))
@@ -281,6 +255,31 @@ class TopDown(nn.Module):
         # A sum with float32 is float32, and twice as long to read from there on.
         halved = torch.is_autocast_enabled(device)
         return start.to(torch.get_autocast_dtype(device)) if halved else start
+
+
+def _grown(x: Tensor, size: int) -> Tensor:
+    """Return larger images in which each pixel is the nearest of the smaller ones."""
+    with torch.autocast(x.device.type, enabled=False):  # which would make it float32
+        return F.interpolate(x.movedim(-1, 1), (size, size)).movedim(1, -1)
+
+
+@final
+class _Shrunk(torch.autograd.Function):
+    """Means of squares of pixels; torch's own takes five times as long to go back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, by: int) -> Tensor:
+        """Return images smaller by this factor, rounded down."""
+        ctx.by, ctx.sizes = by, x.shape[1:3]
+        return F.avg_pool2d(x.movedim(-1, 1), by).movedim(1, -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return each gradient where its square is, and none where squares did not fit."""
+        each = (gradient / ctx.by**2).movedim(-1, 1)
+        grown = F.interpolate(each, scale_factor=ctx.by)
+        rest = [size - got for size, got in zip(ctx.sizes, grown.shape[2:], strict=True)]
+        return F.pad(grown, (0, rest[1], 0, rest[0])).movedim(1, -1), None
 
 
 def _inner(bottleneck: int, size: int) -> Linear | Convolution:

@@ -1,9 +1,9 @@
-"""Linear layers that put their gradients where training wants them."""
+"""Layers that put their gradients where training wants them."""
 
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,13 @@ class _Local(threading.local):
 _local = _Local()
 
 
+class Half(NamedTuple):
+    """A parameter in half precision, and where gradients of that precision are added."""
+
+    value: Tensor
+    gradient: Tensor
+
+
 @final
 class GradientPlaces:
     """Where the gradients of some parameters are added, without going through autograd.
@@ -31,10 +38,16 @@ class GradientPlaces:
 
     Args:
         places: A tensor of zeros for each parameter, of its shape.
+        halves: The same in half precision, with the values, if layers compute in it: turned into
+            it all at once, which takes one pass in place of one for each layer.
     """
 
-    def __init__(self, places: Mapping[nn.Parameter, Tensor]) -> None:
-        self.places = dict(places)
+    def __init__(
+        self,
+        places: Mapping[nn.Parameter, Tensor],
+        halves: Mapping[nn.Parameter, Half] | None = None,
+    ) -> None:
+        self.places, self.halves = dict(places), dict(halves or {})
         self.number = {parameter: i for i, parameter in enumerate(self.places)}
         self.ones: dict[tuple[int, torch.dtype], Tensor] = {}
         self.streams: list[torch.cuda.Stream] = []
@@ -60,6 +73,19 @@ class GradientPlaces:
                     pass
                 torch.cuda.current_stream(stream.device).wait_stream(stream)
             self.streams, self.read = [], []
+
+    def value(self, parameter: Tensor) -> Tensor:
+        """Return the values to compute with, of the precision that is wanted here."""
+        half = self.halves.get(parameter)  # type: ignore[call-overload]
+        wanted = half is not None and torch.is_autocast_enabled(parameter.device.type)
+        return half.value if wanted else parameter.detach()
+
+    def place(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return where gradients of a parameter are added, those of this precision if possible."""
+        half = self.halves.get(parameter)  # type: ignore[call-overload]
+        if half is not None and half.gradient.dtype == dtype:
+            return half.gradient  # type: ignore[no-any-return]
+        return self.places[parameter]  # type: ignore[index]
 
     def ones_like_rows(self, rows: Tensor) -> Tensor:
         """Return a one for each row; kept, since every layer of every step asks for them."""
@@ -90,15 +116,27 @@ class Linear(nn.Linear):
         """Return the affine map of ``x``."""
         return linear(x, self.weight, self.bias)
 
+    def without_bias(self, x: Tensor) -> Tensor:
+        """Return the linear part of it."""
+        return linear(x, self.weight, None)
+
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, mask: Tensor | None = None) -> Tensor:
     """Return the affine map of ``x`` by a weight of which a mask may hold some entries at zero."""
-    places = _local.places
-    masked = weight if mask is None else weight * mask
-    if places is None or weight not in places.places or not torch.is_grad_enabled():
-        return F.linear(x, masked, bias)
-    mapped: Tensor = _Linear.apply(x, masked.detach(), weight, bias, mask, places)  # type: ignore[no-untyped-call]
+    places = places_of(weight)
+    if places is None:
+        return F.linear(x, weight if mask is None else weight * mask, bias)
+    masked = places.value(weight) if mask is None else weight.detach() * mask
+    mapped: Tensor = _Linear.apply(x, masked, weight, bias, mask, places)  # type: ignore[no-untyped-call]
     return mapped
+
+
+def places_of(weight: Tensor) -> GradientPlaces | None:
+    """Return where the gradient of a layer's weight is to go now, None for autograd's own way."""
+    places = _local.places
+    if places is None or weight not in places.places or not torch.is_grad_enabled():
+        return None
+    return places
 
 
 class _Linear(torch.autograd.Function):
@@ -117,7 +155,7 @@ class _Linear(torch.autograd.Function):
         """Return the map."""
         ctx.save_for_backward(x, masked, mask)
         ctx.places, ctx.weight, ctx.bias = places, weight, bias
-        return F.linear(x, masked, bias)
+        return F.linear(x, masked, None if bias is None else places.value(bias))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -133,19 +171,23 @@ class _Linear(torch.autograd.Function):
 
 def _fill(ctx: Any, gradient: Tensor, x: Tensor, mask: Tensor | None) -> None:
     """Add to the sums of weight and bias."""
-    place = ctx.places.places[ctx.weight]
-    across = gradient.mT
-    if mask is None and gradient.dtype == x.dtype == place.dtype:
-        place.addmm_(across, x)
+    place, x = ctx.places.place(ctx.weight, gradient.dtype), x.to(gradient.dtype)
+    if mask is None and gradient.dtype == place.dtype:
+        place.addmm_(gradient.mT, x)
     else:
-        found = (across @ x.to(gradient.dtype)).to(place.dtype)
+        found = (gradient.mT @ x).to(place.dtype)
         place.add_(found) if mask is None else place.addcmul_(found, mask)
     if ctx.bias is not None:
-        place, ones = ctx.places.places[ctx.bias], ctx.places.ones_like_rows(gradient)
-        if gradient.dtype == place.dtype:
-            place.addmv_(across, ones)
-        else:
-            place.add_(across @ ones)
+        fill_bias(ctx.places, ctx.bias, gradient)
+
+
+def fill_bias(places: GradientPlaces, bias: Tensor, gradient: Tensor) -> None:
+    """Add the sum of all rows of a gradient to the place of a bias."""
+    place, ones = places.place(bias, gradient.dtype), places.ones_like_rows(gradient)
+    if gradient.dtype == place.dtype:
+        place.addmv_(gradient.mT, ones)
+    else:
+        place.add_(gradient.mT @ ones)
 
 
 def _rows_of(x: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ from postmatch.recipes.results import (
 )
 from postmatch.recipes.scores import MASK_SEEDS
 from postmatch.training.plan import Progress
+from postmatch.training.update import computed_in
 
 _HELD_OUT = 2_000  # training images that choose the weights
 _SHOWN = 8  # images in a gallery
@@ -111,6 +112,7 @@ def train(
         "train_minutes": round(report.seconds / 60.0, 3),
         "steps": report.steps,
         "best_step": report.best_step,
+        "history": [[step, round(value, 3)] for step, value in report.history],
         "parameters": {
             name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()
         },
@@ -155,14 +157,15 @@ def evaluate(
     labels = None if dataset == "celeba" else data.train_labels  # faces have none
     classifier = fit_classifier(data.train.to(device), labels, steps=classifier_steps)
     images = data.test[:test_rows].to(device)
-    metrics = inpainting_scores(
-        filler(trained),
-        images,
-        masks_of(dataset),
-        lambda x: features_of(classifier, x),
-        mask_seeds=mask_seeds,
-        show=show,
-    )
+    with computed_in("tf32", device):
+        metrics = inpainting_scores(
+            filler(trained),
+            images,
+            masks_of(dataset),
+            lambda x: features_of(classifier, x),
+            mask_seeds=mask_seeds,
+            show=show,
+        )
     result["rows"]["test"] = len(images)
     result |= {
         "mask_seeds": list(mask_seeds),

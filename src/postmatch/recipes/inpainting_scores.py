@@ -56,7 +56,8 @@ def inpainting_scores(
     """Return scores of filled images, each with its spread over draws of masks.
 
     ``psnr`` is that of the mean of the draws, ``psnr_per_sample`` the mean of theirs; ``precision``
-    and ``recall`` compare each set of draws with the images themselves. All are of the same draws.
+    and ``recall`` compare the images themselves with as many draws, of each image another one of
+    its own, so that all take part. All are of the same draws.
 
     Args:
         fill: What is judged.
@@ -93,10 +94,9 @@ def _one_draw(
         filled = fill(x, observed)
         of_mean.append(psnr(filled, x))
         of_each.append(psnr_per_sample(filled, x))
-        found.append(
-            torch.stack([features(draw).cpu() for draw in filled])
-        )  # (samples, rows, size)
-    looks = precision_recall(real, torch.cat(found, dim=1), seed=seed)
+        which = torch.arange(len(x), device=x.device)
+        found.append(features(filled[which % len(filled), which]).cpu())
+    looks = precision_recall(real, torch.cat(found), seed=seed)
     return {
         "psnr": _mean(of_mean),
         "psnr_per_sample": _mean(of_each),

@@ -63,6 +63,7 @@ class Config:
         kl_warmup: The part of training over which it rises, if it rises once.
         warmup: Updates over which the learning rate rises.
         noise: Standard deviation of what is added to each batch.
+        fading: Whether that noise fades away in the course of the training.
         schedule: How the learning rate falls from ``learning_rate`` to ``final_rate`` of it.
         average: Decay of the running average of the weights; 0 for the last ones.
         keep_best: Whether held-out rows choose the weights, or the last ones are kept.
@@ -92,6 +93,7 @@ class Config:
     kl_warmup: float = 0.0
     warmup: int = 0
     noise: float = 0.001
+    fading: bool = False
     learning_rate: float = 1e-3
     orthogonal_rate: float = 0.0
     schedule: RateSchedule = "exponential"
@@ -233,7 +235,7 @@ def fit(
             x = vary(x, generator)
         if config.noise:
             noise = torch.randn(x.shape, generator=generator, device=x.device)
-            x = x + config.noise * noise
+            x = x + config.noise * ((1.0 - fraction) if config.fading else 1.0) * noise
         observed = masks.sample(x.shape, generator)
         return losses(x, None, observed, beta=kl_weight(fraction), generator=generator)
 

@@ -6,6 +6,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from postmatch.nets.linear import Half
+
 _SMALLEST_SQUARE = 16
 _ALIGNED = 64  # numbers
 
@@ -29,24 +31,38 @@ class FlatParameters:
     Args:
         parameters: Of one kind. Until :meth:`release` they are views.
         kind: What they share.
+        halved: Whether both vectors are there in bfloat16 too.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], kind: Kind) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], kind: Kind, *, halved: bool = False
+    ) -> None:
         self.parameters, self.kind = list(parameters), kind
         starts, length = _starts(self.parameters, packed=kind.side > 0)
         like = {"dtype": kind.dtype, "device": kind.device}
         self.vector = nn.Parameter(torch.zeros(length, **like))  # type: ignore[call-overload]
         self.gradient: Tensor = torch.zeros_like(self.vector)
+        self.half_vector, self.half_gradient = (
+            torch.zeros(length if halved else 0, dtype=torch.bfloat16, device=kind.device)
+            for _ in range(2)
+        )
         self.places: dict[nn.Parameter, Tensor] = {}
+        self.halves: dict[nn.Parameter, Half] = {}
         for parameter, start in zip(self.parameters, starts, strict=True):
             piece = slice(start, start + parameter.numel())
             values = self.vector.detach()[piece].view_as(parameter)
             parameter.data = values.copy_(parameter.detach())
             self.places[parameter] = self.gradient[piece].view_as(parameter)
+            if halved:
+                both = (self.half_vector, self.half_gradient)
+                self.halves[parameter] = Half(*(v[piece].view_as(parameter) for v in both))
 
-    def forget_gradients(self) -> None:
-        """Start over: all gradients are zero."""
+    def start_over(self) -> None:
+        """Forget all gradients, and round the parameters that are there in half precision."""
         self.gradient.zero_()
+        if self.halves:
+            self.half_gradient.zero_()
+            self.half_vector.copy_(self.vector.detach())
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -56,6 +72,8 @@ class FlatParameters:
         if found:
             places, gradients = zip(*found, strict=True)
             torch._foreach_add_(places, gradients)
+        if self.halves:
+            self.gradient.add_(self.half_gradient)
 
     def release(self) -> None:
         """Give every parameter a tensor of its own again."""
@@ -63,15 +81,17 @@ class FlatParameters:
             parameter.data, parameter.grad = parameter.data.clone(), None
 
 
-def flatten(module: nn.Module, *, squares_apart: bool = False) -> list[FlatParameters]:
-    """Flatten what is to be trained of a module, by kind."""
+def flatten(
+    module: nn.Module, *, squares_apart: bool = False, halved: bool = False
+) -> list[FlatParameters]:
+    """Flatten what is to be trained of a module, by kind; see :class:`FlatParameters`."""
     kinds: dict[Kind, list[nn.Parameter]] = {}
     for parameter in module.parameters():
         if parameter.requires_grad:
             side = _side(parameter) if squares_apart else 0
             kind = Kind(parameter.dtype, parameter.device, parameter.dim() > 1, side)
             kinds.setdefault(kind, []).append(parameter)
-    return [FlatParameters(members, kind) for kind, members in kinds.items()]
+    return [FlatParameters(members, kind, halved=halved) for kind, members in kinds.items()]
 
 
 def _starts(parameters: Iterable[Tensor], *, packed: bool) -> tuple[list[int], int]:

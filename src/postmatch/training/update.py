@@ -43,14 +43,22 @@ class Update:
         self.compiled = [m for m in module.modules() if plan.compiled and _is_network(m)]
         for network in self.compiled:
             network.compile(dynamic=False)
-        self.flats = flatten(module, squares_apart=plan.orthogonal_rate > 0.0)
-        self.vectors = [flat.vector for flat in self.flats]
-        self.device = self.vectors[0].device if self.vectors else torch.device("cpu")
-        share([vector.detach() for vector in self.vectors])
         # A compiler does not see what a backward pass does besides returning gradients, and on a
         # CPU adding inside a product costs more than the pass over memory that it saves.
-        direct = self.flats if self.device.type == "cuda" and not plan.compiled else []
-        self.places = GradientPlaces({p: at for flat in direct for p, at in flat.places.items()})
+        self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
+        direct = self.device.type == "cuda" and not plan.compiled
+        self.flats = flatten(
+            module,
+            squares_apart=plan.orthogonal_rate > 0.0,
+            halved=direct and plan.precision == "bfloat16",
+        )
+        self.vectors = [flat.vector for flat in self.flats]
+        share([vector.detach() for vector in self.vectors])
+        filled = self.flats if direct else []
+        self.places = GradientPlaces(
+            {p: at for flat in filled for p, at in flat.places.items()},
+            {p: half for flat in filled for p, half in flat.halves.items()},
+        )
         self.fraction, self.rate, self.pull = torch.zeros(3, device=self.device).unbind()
         self.skipped, self.in_a_row = torch.zeros(2, device=self.device, dtype=torch.long).unbind()
         self.adam, self.muon = self._optimisers()
@@ -84,8 +92,12 @@ class Update:
 
     def _step(self) -> Losses:
         for flat in self.flats:
-            flat.forget_gradients()
-        with computed_in(self.plan.precision, self.device), self.places.filled():
+            flat.start_over()
+        with (
+            computed_in(self.plan.precision, self.device),
+            _timed_kernels(self.device),
+            self.places.filled(),
+        ):
             losses = self.loss(self.fraction)
             total = torch.stack(list(losses.values())).sum()
             total.backward()  # type: ignore[no-untyped-call]
@@ -137,10 +149,24 @@ def _is_network(module: nn.Module) -> bool:
 
 
 @contextmanager
+def _timed_kernels(device: torch.device) -> Iterator[None]:
+    """Let convolutions try which kernel is fastest, which pays if a step is done many times."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
 def computed_in(precision: Precision, device: torch.device) -> Iterator[None]:
     """Compute matrix products in this precision inside the block, and as before after it."""
     if precision == "bfloat16":
-        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+        with (
+            computed_in("tf32", device),  # what stays in float32
+            torch.autocast(device.type, torch.bfloat16, cache_enabled=False),
+        ):
             yield
     elif precision == "tf32" and device.type == "cuda":
         before = torch.backends.cuda.matmul.fp32_precision

@@ -12,6 +12,7 @@ from postmatch.nets.hierarchical import LevelEncoder, TopDown
 from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.partial import PartialEncoder
 from postmatch.partial_hierarchy import HierarchicalEncoder
+from postmatch.streams import Branch
 from postmatch.vaes.base import VAE, log_likelihood, require_complete
 
 
@@ -93,11 +94,16 @@ class HierarchicalVAE(VAE):
             raise TypeError(f"partial must be a HierarchicalEncoder, got {type(partial).__name__}")
         if train_target or num_samples != 1:
             raise ValueError("a hierarchy is matched without train_target, and from one draw")
-        approx = partial.hierarchy(x, observed)
+        branch = Branch(x.device)
+        with branch.beside(x, observed):
+            approx = partial.hierarchy(x, observed)
         with torch.set_grad_enabled(train_vae and torch.is_grad_enabled()):
-            traced = trace(self.encode(x, available), self._noise(x, generator), approx)
-        matched = {"match": torch.stack(traced.match).sum(0)}
-        return {"vae": self._loss(traced, x, beta), **matched} if train_vae else matched
+            traced = trace(self.encode(x, available), self._noise(x, generator), approx, branch)
+        with branch.beside():
+            matched = torch.stack(traced.match).sum(0)
+        if not train_vae:
+            return {"match": branch.join(matched)}
+        return {"vae": self._loss(traced, x, beta), "match": branch.join(matched)}
 
     def _loss(self, traced: Trace, x: Tensor, beta: float | Tensor) -> Tensor:
         decoded = DiscretisedLogistics(self.top.outputs(traced.bottom), self.channels)

@@ -1,0 +1,80 @@
+"""A layer, its bias and its activation, in as few passes over memory as possible."""
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from postmatch.nets.convolution import Convolution
+from postmatch.nets.linear import GradientPlaces, Linear, places_of
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Return the activation of a hierarchy's networks."""
+    return F.gelu(x, approximate="tanh")
+
+
+def activated(layer: Linear | Convolution, x: Tensor, more: Tensor | None = None) -> Tensor:
+    """Return the activation of what a layer returns.
+
+    In training on a GPU, bias, ``more`` and activation are one pass, and so are its gradient and
+    that of the bias.
+
+    Args:
+        layer: With a bias.
+        x: ``(rows, height, width, channels)``.
+        more: Added before the activation; ``rows`` are a multiple of its own.
+    """
+    places = places_of(layer.weight)
+    if places is not None and _can_fuse(x):
+        hidden = layer.without_bias(x)
+        more = None if more is None else more.to(hidden.dtype).expand_as(hidden)
+        out: Tensor = _Activated.apply(hidden, layer.bias, more, places)  # type: ignore[no-untyped-call]
+        return out
+    hidden = layer(x)
+    if more is not None:
+        hidden = (torch.unflatten(hidden, 0, (-1, len(more))) + more).flatten(0, 1)
+    return gelu(hidden)
+
+
+def _can_fuse(x: Tensor) -> bool:
+    return x.is_cuda and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+@final
+class _Activated(torch.autograd.Function):
+    """gelu(x + bias + more), whose backward pass fills the place of the bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, bias: Tensor, more: Tensor | None, places: GradientPlaces
+    ) -> Tensor:
+        """Return the activation."""
+        from postmatch.nets.fused_kernels import gelu_forward
+
+        x, value = x.contiguous(), places.value(bias)
+        more = None if more is None else more.contiguous()
+        ctx.save_for_backward(x, value, more)
+        ctx.places, ctx.bias = places, bias
+        return gelu_forward(x, value, more)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the inputs, which are the same."""
+        from postmatch.nets.fused_kernels import gelu_backward
+
+        x, value, more = ctx.saved_tensors
+        places: GradientPlaces = ctx.places
+        found, sums = gelu_backward(gradient.contiguous(), x, value, more)
+        places.read.append(sums)
+        with places.beside(ctx.bias, sums), torch.no_grad():
+            places.places[ctx.bias].addmv_(sums.mT, places.ones_like_rows(sums))
+        return found, None, None if more is None else found, None

@@ -1,0 +1,78 @@
+"""Kernels for a GPU; importing this needs Triton, which comes with torch where there is one."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 1_024  # numbers of a program, on the way forward
+_ROWS = 64  # of a program, on the way back
+
+
+@triton.jit
+def _parts(value):
+    """Return what gelu multiplies a value with, and the derivative of gelu."""
+    square = value * value
+    factor = tl.sigmoid(value * (1.5957691216 + 0.0713548163 * square))
+    slope = 1.5957691216 + 0.2140644488 * square
+    return factor, factor + value * factor * (1.0 - factor) * slope
+
+
+@triton.jit
+def _forward(
+    x, more, bias, out, length,
+    channels: tl.constexpr, has_more: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < length
+    value = tl.load(x + at, mask=inside).to(tl.float32)
+    value += tl.load(bias + at % channels, mask=inside).to(tl.float32)
+    if has_more:
+        value += tl.load(more + at, mask=inside).to(tl.float32)
+    factor, _ = _parts(value)
+    tl.store(out + at, (value * factor).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward(
+    gradient, x, more, bias, out, sums, rows,
+    channels: tl.constexpr, padded: tl.constexpr, has_more: tl.constexpr,
+    per_program: tl.constexpr,
+):  # fmt: skip
+    channel = tl.arange(0, padded)
+    real = channel < channels
+    shift = tl.load(bias + channel, mask=real).to(tl.float32)
+    row = tl.program_id(0) * per_program + tl.arange(0, per_program)
+    at = row[:, None] * channels + channel[None, :]
+    inside = (row < rows)[:, None] & real[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + shift[None, :]
+    if has_more:
+        value += tl.load(more + at, mask=inside, other=0.0).to(tl.float32)
+    _, slope = _parts(value)
+    found = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32) * slope
+    tl.store(out + at, found.to(out.dtype.element_ty), mask=inside)
+    tl.store(sums + tl.program_id(0) * channels + channel, tl.sum(found, 0), mask=real)
+
+
+def gelu_forward(x: Tensor, bias: Tensor, more: Tensor | None) -> Tensor:
+    """Return gelu(x + bias + more); see :func:`postmatch.nets.fused.activated`."""
+    out, length = torch.empty_like(x), x.numel()
+    given = x if more is None else more
+    programs = (triton.cdiv(length, _BLOCK),)
+    _forward[programs](x, given, bias, out, length, x.shape[-1], more is not None, _BLOCK)
+    return out
+
+
+def gelu_backward(
+    gradient: Tensor, x: Tensor, bias: Tensor, more: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient of x, and sums of it over some rows each, ``(programs, channels)``."""
+    out, channels = torch.empty_like(x), x.shape[-1]
+    rows = x.numel() // channels
+    programs = triton.cdiv(rows, _ROWS)
+    sums = torch.empty(programs, channels, dtype=torch.float32, device=x.device)
+    given, padded = x if more is None else more, triton.next_power_of_2(channels)
+    _backward[(programs,)](
+        gradient, x, given, bias, out, sums, rows, channels, padded, more is not None, _ROWS
+    )
+    return out, sums

@@ -1,0 +1,77 @@
+"""Layers with their activations, by places and by autograd: the same numbers, on CPU and GPU."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from postmatch.nets.convolution import Convolution
+from postmatch.nets.fused import activated, gelu
+from postmatch.nets.linear import GradientPlaces, Half, Linear
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
+LAYERS = {"linear": lambda: Linear(6, 6), "convolution": lambda: Convolution(6)}
+
+
+def layer_of(name: str, device: str) -> nn.Module:
+    """Return a layer with weights and a bias that are far from zero."""
+    torch.manual_seed(0)
+    layer = LAYERS[name]()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return layer.to(device)
+
+
+def by_autograd(layer: nn.Module, inputs: list[Tensor], weight: Tensor) -> list[Tensor]:
+    """Return gradients of the inputs and of the parameters."""
+    x, more = inputs
+    out = gelu(layer(x) + more)
+    return list(torch.autograd.grad((out * weight).sum(), [*inputs, *layer.parameters()]))
+
+
+def images(device: str) -> tuple[list[Tensor], Tensor]:
+    """Return more pixels than a kernel takes at a time, and as many once more to be added."""
+    x, more, weight = torch.randn(3, 21, 5, 5, 6, generator=torch.Generator().manual_seed(1))
+    return [t.to(device).requires_grad_() for t in (x, more)], weight.to(device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
+def test_places_get_what_autograd_gives(name: str, half: bool, device: str) -> None:
+    layer, (inputs, weight) = layer_of(name, device), images(device)
+    parameters = list(layer.parameters())
+    exact = by_autograd(layer, inputs, weight)
+    places = {p: torch.zeros_like(p) for p in parameters}
+    halves = {p: Half(p.detach().bfloat16(), torch.zeros_like(p).bfloat16()) for p in parameters}
+    filled = GradientPlaces(places, halves if half else None).filled()
+    with torch.autocast(device, torch.bfloat16, enabled=half), filled:
+        out = activated(layer, *inputs)  # type: ignore[arg-type]
+        (out.float() * weight).sum().backward()
+    assert all(p.grad is None for p in parameters)
+    found = [t.grad for t in inputs] + [places[p] + halves[p].gradient.float() for p in parameters]
+    for mine, expected in zip(found, exact, strict=True):
+        apart = (mine - expected).abs().max() / expected.abs().max()
+        assert apart < (0.02 if half else 2e-3 if device == "cuda" else 1e-5)
+    if half:  # weights are rounded all at once, and their gradients kept apart
+        assert halves[parameters[0]].gradient.abs().max() > 0.1
+        assert places[parameters[0]].abs().max() == 0.0
+
+
+def test_evidence_is_shared_by_samples() -> None:
+    layer, (inputs, _) = layer_of("convolution", "cpu"), images("cpu")
+    x, more = inputs
+    twice = activated(layer, torch.cat([x, 2.0 * x]), more)  # type: ignore[arg-type]
+    assert_close(twice[21:], gelu(layer(2.0 * x) + more))
+
+
+def test_float32_layers_keep_their_digits_among_halves() -> None:
+    layer = Linear(6, 3)
+    places = {p: torch.zeros_like(p) for p in layer.parameters()}
+    halves = {p: Half(torch.zeros_like(p).bfloat16(), torch.zeros_like(p).bfloat16()) for p in places}
+    with GradientPlaces(places, halves).filled():  # no autocast: halves are not asked
+        out = layer(torch.ones(2, 6))
+        out.sum().backward()
+    assert_close(out, layer(torch.ones(2, 6)))
+    assert_close(places[layer.weight], torch.full((3, 6), 2.0))
