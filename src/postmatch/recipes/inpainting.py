@@ -73,8 +73,8 @@ class Config:
     num_codes: int = 256
     code_size: int = 64
     code_width: int = 32
-    posterior_width: int = 96
-    posterior_blocks: int = 10
+    posterior_width: int = 80
+    posterior_blocks: int = 8
     dropout: float = 0.2
     steps: int = 30_000
     batch_size: int = 128
