@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import torch as safetensors
 from torch import Tensor
 
 from postmatch.cli import main
@@ -70,6 +71,21 @@ def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpaint
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     again = evaluate("mnist", model, folder, **how)  # type: ignore[arg-type]
     assert again["metrics"] == found["metrics"]
+
+
+def test_training_goes_on_from_what_was_kept(folder: Path) -> None:
+    train("mnist", "vdvae", folder, steps=4)
+    kept = folder / "weights" / "inpainting-mnist-vdvae.safetensors"
+    first = safetensors.load(kept.read_bytes())
+    train("mnist", "vdvae", folder, steps=3, go_on=True)
+    second = safetensors.load(kept.read_bytes())
+    result = json.loads((folder / "inpainting-mnist-vdvae.json").read_text())
+    assert (result["steps"], result["trainings"]) == (7, 2)
+    assert result["config"]["learning_rate"] == config_of("mnist", "vdvae").learning_rate
+    apart = [float((second[n].float() - first[n].float()).abs().max()) for n in first]
+    fresh = build(small("mnist", "vdvae")).state_dict()
+    far = [float((fresh[n] - first[n].float()).abs().max()) for n in first]
+    assert 0.0 < max(apart) < 0.2 * max(far)
 
 
 def test_training_brings_a_hierarchy_near_what_can_be_foretold() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 INPAINTING_EXAMPLES = """
     postmatch reproduce inpainting --dataset mnist --model vdvae --max-minutes 20
+    postmatch reproduce inpainting --dataset mnist --model vdvae --max-minutes 10 --go-on
     postmatch reproduce inpainting --dataset omniglot --model conv --evaluate-only
 """
 
@@ -27,7 +28,9 @@ def inpainting(
     model: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="conv, a plain VAE; vqvae, one of codes; vdvae, a hierarchy."
+            metavar="NAME",
+            help="conv, a plain VAE; vqvae, one of codes; vdvae, a hierarchy; or vdvae-paper, the "
+            "paper's hierarchy.",
         ),
     ] = "vdvae",
     steps: Annotated[
@@ -36,6 +39,9 @@ def inpainting(
     max_minutes: Annotated[
         float, typer.Option(metavar="M", min=0.0, help="Train no longer than this; 0: no limit.")
     ] = 0.0,
+    go_on: Annotated[
+        bool, typer.Option("--go-on", help="Train the weights that are kept in DIR once more.")
+    ] = False,
     test_rows: Annotated[
         int | None, typer.Option(metavar="N", min=20, help="How many test images are judged.")
     ] = None,
@@ -64,6 +70,7 @@ def inpainting(
                 inpainting_run.train(
                     *which,
                     steps=steps,
+                    go_on=go_on,
                     seed=running.seed,
                     max_seconds=60.0 * max_minutes,
                     device=device,

@@ -165,6 +165,7 @@ def fit(
     images: Tensor,
     held_out: Tensor,
     *,
+    model: MatchedVAE | None = None,
     seed: int = 0,
     max_seconds: float = 0.0,
     show: Callable[[Progress], None] | None = None,
@@ -175,13 +176,14 @@ def fit(
         config: What is trained.
         images: uint8, ``(rows, channels, height, width)``, on the device to train on.
         held_out: The same; the weights that tell these best are kept.
+        model: One of this config to go on with; None for a fresh one.
         seed: Decides weights, batches, masks and noise.
         max_seconds: Stop after this time; 0 for no limit.
         show: Told of the progress now and then.
     """
     device = images.device
     with seeded(seed):
-        model = build(config).to(device)
+        model = (build(config) if model is None else model).to(device)
     generator = torch.Generator(device).manual_seed(seed)
     masks, size = masks_of(config.dataset), min(config.batch_size, len(images))
     plan, held_out = plan_of(config, max_seconds), held_out[:_JUDGED]

@@ -38,6 +38,7 @@ from postmatch.training.update import computed_in
 
 _HELD_OUT = 2_000  # training images that choose the weights
 _SHOWN = 8  # images in a gallery
+_AGAIN = 0.5  # of the learning rate, where training goes on from weights
 # PSNR of the mean of ten imputations, precision and recall as published.
 QUOTED: dict[str, dict[Dataset, tuple[float, float, float]]] = {
     "VDVAE + PM": {
@@ -74,6 +75,7 @@ def train(
     folder: Path,
     *,
     steps: int | None = None,
+    go_on: bool = False,
     seed: int = 0,
     max_seconds: float = 0.0,
     device: torch.device | str = "cpu",
@@ -87,20 +89,33 @@ def train(
         folder: The result goes to ``inpainting-<dataset>-<model>.json`` in it, the weights to
             ``weights/``.
         steps: Fewer updates than usual, with the schedules squeezed into them.
+        go_on: Whether to start from what is kept in the folder, at half the learning rate; the
+            result then counts the steps and minutes of all trainings.
         seed: Of the training.
         max_seconds: Train no longer than this; 0 for no limit.
         device: Where.
         show: Told of the progress.
     """
     device = torch.device(device)
-    config = config_of(dataset, model)
+    path, weights = (p(folder, dataset, model) for p in (result_path, weights_path))
+    before, start = read_model(path, weights, device) if go_on else ({}, None)
+    config = Config(**before["config"]) if go_on else config_of(dataset, model)
     config = config if steps is None else dataclasses.replace(config, steps=steps)
+    rate = config.learning_rate * (_AGAIN if go_on else 1.0)
     images = load_images(dataset).train.to(device)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)
     held_out = images[order[: min(_HELD_OUT, len(images) // 10)]]
     rows = images[order[len(held_out) :]]
-    trained, report = fit(config, rows, held_out, seed=seed, max_seconds=max_seconds, show=show)
-    write_weights(weights_path(folder, dataset, model), trained)
+    trained, report = fit(
+        dataclasses.replace(config, learning_rate=rate),
+        rows,
+        held_out,
+        model=start,
+        seed=seed + before.get("trainings", 0),
+        max_seconds=max_seconds,
+        show=show,
+    )
+    write_weights(weights, trained)
     parts = {"vae": trained.vae, "partial": trained.partial}
     result = {
         "experiment": "inpainting",
@@ -109,16 +124,17 @@ def train(
         "config": dataclasses.asdict(config),
         "seed": seed,
         **provenance(device),
-        "train_minutes": round(report.seconds / 60.0, 3),
-        "steps": report.steps,
-        "best_step": report.best_step,
+        "trainings": before.get("trainings", 0) + 1,
+        "train_minutes": round(report.seconds / 60.0, 3) + before.get("train_minutes", 0.0),
+        "steps": report.steps + before.get("steps", 0),
+        "best_step": report.best_step + before.get("steps", 0),
         "history": [[step, round(value, 3)] for step, value in report.history],
         "parameters": {
             name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()
         },
         "rows": {"train": len(rows)},
     }
-    write_result(result_path(folder, dataset, model), result)
+    write_result(path, result)
 
 
 def evaluate(
