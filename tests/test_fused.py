@@ -69,7 +69,7 @@ def test_evidence_is_shared_by_samples() -> None:
 def test_float32_layers_keep_their_digits_among_halves() -> None:
     layer = Linear(6, 3)
     places = {p: torch.zeros_like(p) for p in layer.parameters()}
-    halves = {p: Half(torch.zeros_like(p).bfloat16(), torch.zeros_like(p).bfloat16()) for p in places}
+    halves = {p: Half(*torch.zeros(2, *p.shape, dtype=torch.bfloat16)) for p in places}
     with GradientPlaces(places, halves).filled():  # no autocast: halves are not asked
         out = layer(torch.ones(2, 6))
         out.sum().backward()

@@ -19,6 +19,7 @@ from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.mlp import ResidualMLP, WithInput
 from postmatch.partial import AutoregressiveHead, DiagonalHead, FullGaussianHead, MaskedEncoder
 from postmatch.randomness import seeded
+from postmatch.recipes.settling import settle_scales
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
@@ -63,10 +64,10 @@ class Config:
         kl_warmup: The part of training over which it rises, if it rises once.
         warmup: Updates over which the learning rate rises.
         noise: Standard deviation of what is added to each batch.
-        fading: Whether that noise fades away in the course of the training.
         schedule: How the learning rate falls from ``learning_rate`` to ``final_rate`` of it.
         average: Decay of the running average of the weights; 0 for the last ones.
         keep_best: Whether held-out rows choose the weights, or the last ones are kept.
+        settled: Whether held-out rows decide in the end how sure the model is.
     """
 
     dataset: Name
@@ -93,7 +94,6 @@ class Config:
     kl_warmup: float = 0.0
     warmup: int = 0
     noise: float = 0.001
-    fading: bool = False
     learning_rate: float = 1e-3
     orthogonal_rate: float = 0.0
     schedule: RateSchedule = "exponential"
@@ -103,6 +103,7 @@ class Config:
     clip_norm: float = 1e9
     average: float = 0.0
     keep_best: bool = False
+    settled: bool = False
     precision: Precision = "float32"
 
 
@@ -154,7 +155,7 @@ def _best(dataset: Name) -> Config:
     return replace(
         shared, steps=2_500, batch_size=256, latent_size=44 if dataset == "miniboone" else 24,
         width=128, mask_width=128, mask_blocks=1, components=4, feature_components=5,
-        learning_rate=3e-3,
+        learning_rate=3e-3, keep_best=False, settled=True,
     )  # fmt: skip
 
 
@@ -235,7 +236,7 @@ def fit(
             x = vary(x, generator)
         if config.noise:
             noise = torch.randn(x.shape, generator=generator, device=x.device)
-            x = x + config.noise * ((1.0 - fraction) if config.fading else 1.0) * noise
+            x = x + config.noise * noise
         observed = masks.sample(x.shape, generator)
         return losses(x, None, observed, beta=kl_weight(fraction), generator=generator)
 
@@ -254,6 +255,8 @@ def fit(
         checkpoints=None if checkpoints is None else Checkpoints(checkpoints, _digest(rows, seed)),
         show=show,
     )
+    if config.settled:
+        settle_scales(model, held_out[:_JUDGED], masks)
     return model, report
 
 
