@@ -34,6 +34,7 @@ LAYERS = (
     {"saving"},
     {"attaching", "estimators", "data", "testing"},
     {"recipes"},
+    {"zoo"},
     {"cli"},
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from postmatch.tables import Table
     from postmatch.tabular import TableModelConfig
     from postmatch.vaes.base import VAE
+    from postmatch.zoo import pretrained
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ __all__ = [
     "match",
     "match_kl",
     "pool",
+    "pretrained",
     "save",
     "seeded",
 ]
@@ -57,6 +59,7 @@ _MODULES = {
     "match": "objectives",
     "match_kl": "objectives",
     "pool": "pooling",
+    "pretrained": "zoo",
     "save": "saving",
     "seeded": "randomness",
 }

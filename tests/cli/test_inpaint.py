@@ -1,6 +1,5 @@
 """``postmatch inpaint``."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -8,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from postmatch import zoo
 from postmatch.cli import main
 from postmatch.image_files import read_image, write_image
-from postmatch.recipes.inpainting import build, config_of
-from postmatch.recipes.results import write_result, write_weights
+from small_zoo import ship, write_model
 
 pytest.importorskip("PIL.Image")
 
@@ -19,15 +18,18 @@ pytest.importorskip("PIL.Image")
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Return the result of an untrained, small hierarchy."""
-    config = dataclasses.replace(
-        config_of("mnist", "vdvae"), encoder="28x1,28d4,7d7,1x1", decoder="1x1,7m1,28m7",
-        width=12, bottleneck=4, latent_channels=2, components=2,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    write_weights(tmp_path / "weights" / "small.safetensors", build(config))
-    result = {"dataset": "mnist", "config": dataclasses.asdict(config)}
-    write_result(tmp_path / "small.json", result)
-    return tmp_path / "small.json"
+    path = tmp_path / "small.json"
+    write_model(path, tmp_path / "weights" / "small.safetensors", "mnist", "vdvae")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that shipped models are looked for in."""
+    place = tmp_path / "zoo"
+    place.mkdir()
+    monkeypatch.setattr(zoo, "FOLDER", place)
+    return place
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def half(tmp_path: Path) -> Path:
     return tmp_path / "mask.png"
 
 
-def ask(image: Path, model: Path, *words: str) -> int:
+def ask(image: Path, model: Path | str, *words: str) -> int:
     output = str(image.with_name("out.png"))
     return main(["inpaint", str(image), "-m", str(model), "-o", output, "-q", *words])
 
@@ -91,6 +93,66 @@ def test_a_colour_or_transparent_pixels_mark_the_hole(
     assert torch.equal(first[:, 10:], grey[:1, 10:])
 
 
+def test_a_shipped_model_fills_as_its_files_do(
+    tmp_path: Path, image: Path, model: Path, folder: Path
+) -> None:
+    words = ("--mask", str(half(tmp_path)), "-n", "2", "--each")
+    ship(folder, "mnist", "vdvae")  # with the weights that model has
+    ship(folder, "mnist", "vqvae")
+    assert ask(image, model, *words) == 0
+    by_file = [filled(image, i) for i in (1, 2)]
+    assert ask(image, "mnist-vdvae", *words) == 0
+    assert all(torch.equal(filled(image, i + 1), by_file[i]) for i in range(2))
+    assert ask(image, "mnist-vqvae", *words) == 0
+    assert not torch.equal(filled(image, 1), by_file[0])
+
+
+def test_a_file_goes_before_a_shipped_model_of_its_name_but_a_folder_does_not(
+    tmp_path: Path, image: Path, model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--mask", str(half(tmp_path)), "-n", "1", "--each")
+    monkeypatch.chdir(tmp_path)
+    name = ship(folder, "mnist", "vqvae")
+    Path(name).mkdir()
+    assert ask(image, name, *words) == 0
+    shipped = filled(image, 1)
+    Path(name).rmdir()
+    model.rename(name)
+    Path("weights/small.safetensors").rename(f"weights/{name}.safetensors")
+    assert ask(image, name, *words) == 0
+    assert not torch.equal(filled(image, 1), shipped)
+    assert ask(image, Path(name).resolve(), *words) == 0
+    by_path = filled(image, 1)
+    assert ask(image, name, *words) == 0
+    assert torch.equal(filled(image, 1), by_path)
+
+
+def test_a_model_that_is_neither_a_file_nor_shipped_is_told_in_one_line(
+    tmp_path: Path, image: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(model: str) -> str:
+        assert ask(image, model, "--mask", str(half(tmp_path))) == 1
+        return capsys.readouterr().err
+
+    assert told("mnist-vdvae") == (
+        "error: --model: there is no file mnist-vdvae, and no models are shipped with this "
+        "installation, so none is named 'mnist-vdvae'\n"
+    )
+    ship(folder, "mnist", "vdvae")
+    assert told("mnist-vdva") == (
+        "error: --model: there is no file mnist-vdva, and no shipped model is named 'mnist-vdva': "
+        "there are mnist-vdvae; did you mean 'mnist-vdvae'?\n"
+    )
+    assert not (tmp_path / "out.png").exists()
+
+
+def test_help_names_both_kinds_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inpaint", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--mask mask.png --model mnist-vdvae -n 6 -o out.png" in text
+    assert "-m results/inpainting-celeba-vdvae.json" in text
+
+
 def test_what_cannot_be_filled_is_told(
     tmp_path: Path, image: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +164,8 @@ def test_what_cannot_be_filled_is_told(
     assert "is hidden: say where the hole is" in told()
     assert "give one of them" in told("--mask", mask, "--hole", "ff00ff")
     assert "--hole must be a colour such as ff00ff, got 'pink'" in told("--hole", "pink")
-    assert "is not there" in told("--mask", mask, by=tmp_path / "absent.json")
+    model.with_name("bare.json").write_bytes(model.read_bytes())
+    assert "bare.safetensors is not there" in told("--mask", mask, by=tmp_path / "bare.json")
     write_image(tmp_path / "large.png", torch.zeros(1, 64, 32, dtype=torch.uint8))
     large = str(tmp_path / "large.png")
     assert "--mask must have the size of" in told("--mask", large)

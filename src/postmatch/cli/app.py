@@ -18,6 +18,7 @@ from postmatch.cli import (
     reproduce_latent,
     sample,
     score,
+    zoo,
 )
 from postmatch.cli.groups import expanded
 
@@ -44,6 +45,7 @@ _add(score.score, score.EXAMPLES)
 _add(describe.describe, describe.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(inpaint.inpaint, inpaint.EXAMPLES)
+_add(zoo.models, zoo.EXAMPLES)
 
 experiments = typer.Typer(no_args_is_help=True, help="Run an experiment of the paper.")
 _add(reproduce.uci, reproduce.UCI_EXAMPLES, experiments)

@@ -9,10 +9,14 @@ from postmatch.cli.groups import Running
 from postmatch.cli.session import session
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
+    from postmatch.conditioning import MatchedVAE
+
 EXAMPLES = """
-    postmatch inpaint photo.png --mask mask.png -m results/inpainting-mnist-vdvae.json -o out.png
+    postmatch inpaint photo.png --mask mask.png --model mnist-vdvae -n 6 -o out.png
+    postmatch inpaint photo.png -m omniglot-vdvae      the hole is where it is transparent
     postmatch inpaint photo.png --hole ff00ff -m results/inpainting-celeba-vdvae.json -n 3 --each
 """
 
@@ -23,9 +27,12 @@ def inpaint(
         Path, typer.Argument(metavar="IMAGE", help="A picture file.", show_default=False)
     ],
     model: Annotated[
-        Path,
+        str,
         typer.Option(
-            "--model", "-m", metavar="FILE", help="A result of postmatch reproduce inpainting."
+            "--model",
+            "-m",
+            metavar="NAME|FILE",
+            help="One that postmatch models lists, or a result of postmatch reproduce inpainting.",
         ),
     ],
     mask: Annotated[
@@ -58,12 +65,10 @@ def inpaint(
     from postmatch.randomness import seeded
     from postmatch.recipes.gallery import masked, side_by_side
     from postmatch.recipes.inpainting import CHANNELS, SIZES
-    from postmatch.recipes.inpainting_run import read_model
 
     with session(running) as here:
         device = device_of(running.device)
-        weights = model.parent / "weights" / f"{model.stem}.safetensors"
-        result, trained = read_model(model, weights, device)
+        result, trained = _obtain(model, device)
         name: Any = result["dataset"]
         pixels, observed = _read(image, CHANNELS[name], mask, hole)
         _check_size(image, pixels, SIZES[name])
@@ -78,6 +83,19 @@ def inpaint(
                 write_image(places[-1], (one[0] * 255.0).round().to(torch.uint8))
         here.say(f"Written to {', '.join(str(place) for place in places)}.")
         here.result({"output": [str(place) for place in places]})
+
+
+def _obtain(model: str, device: "torch.device") -> tuple[dict[str, Any], "MatchedVAE"]:
+    """Return the result and the model of a file, or else of a shipped model of that name."""
+    from postmatch import zoo
+    from postmatch.recipes.inpainting_run import read_model
+
+    path = Path(model)
+    if path.is_file():
+        return read_model(path, path.parent / "weights" / f"{path.stem}.safetensors", device)
+    if model not in zoo.names():
+        raise ValueError(f"--model: there is no file {model}, and {zoo.unknown(model)}")
+    return zoo.describe(model), zoo.pretrained(model, device=device)
 
 
 def _read(
