@@ -137,7 +137,7 @@ def config_of(dataset: Name, preset: Preset) -> Config:
 
 
 def _best(dataset: Name) -> Config:
-    """Return our settings: the few rows of HEPMASS and MINIBOONE are soon learned by heart."""
+    """Return our settings; the few rows of HEPMASS and MINIBOONE are soon learned by heart."""
     shared = Config(
         dataset, normalised=True, full_encoder=False, learned_prior=True, bound=True, cycles=0.0,
         delay=0, kl_warmup=0.05, warmup=100, noise=0.0, schedule="cosine", final_rate=0.01,
@@ -152,8 +152,9 @@ def _best(dataset: Name) -> Config:
         )  # fmt: skip
     if dataset in ("power", "gas"):
         return replace(shared, steps=15_000, mask_blocks=2, feature_components=5)
+    many = dataset == "miniboone"
     return replace(
-        shared, steps=2_500, batch_size=256, latent_size=44 if dataset == "miniboone" else 24,
+        shared, steps=2_500 if many else 4_000, batch_size=256, latent_size=44 if many else 24,
         width=128, mask_width=128, mask_blocks=1, components=4, feature_components=5,
         learning_rate=3e-3, keep_best=False, settled=True,
     )  # fmt: skip
