@@ -131,3 +131,44 @@ def test_the_gap_closes_with_samples_and_opens_with_a_poor_encoder() -> None:
         vae.log_scale.fill_(-1.0)
     loose = model.given(x, observed).log_prob_gap(20).value
     assert loose.mean() - 4.0 * loose.std() / math.sqrt(len(loose)) > sizes[1]
+
+
+def test_samples_in_parts_give_the_same_estimates_and_never_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vae = linear_gaussian()
+    x, observed = draw_rows(vae, 100)
+    answer = exact_model(vae).given(x, observed)
+    truth, most, decode = exact_log_conditional(vae, x, observed), 0, vae.decode
+
+    def noted(z: torch.Tensor) -> torch.distributions.Distribution:
+        nonlocal most
+        most = max(most, len(z))
+        return decode(z)
+
+    monkeypatch.setattr(vae, "decode", noted)
+    # Weights are at most twice their mean, so that 4,100 of them err by less than this.
+    far = 4.5 / math.sqrt(4_100)
+    for seed in (None, 3):
+        bound = answer.log_prob(x, num_samples=4_100, seed=seed, at_once=400)
+        assert (bound - truth).abs().max() < far
+    assert most == 400
+    # With exact posteriors each weight is the evidence, in however many parts.
+    ratio = answer.log_prob_ratio(x, num_samples=50, at_once=8)
+    assert_close(ratio.value.double(), truth, atol=1e-4, rtol=0.0)
+    assert_close(ratio.effective_sample_size, torch.full((100,), 50.0), atol=1e-2, rtol=1e-3)
+    whole, parts = (vae.log_evidence(x, None, 20, at_once) for at_once in (0, 6))
+    assert_close(parts, whole, atol=1e-4, rtol=0.0)
+    gap = answer.log_prob_gap(4_100, at_once=400)
+    drawn = exact_log_conditional(vae, gap.x, observed)
+    assert (gap.below - drawn).abs().max() < far
+    assert (gap.above - drawn).abs().max() < far + 2.0 / 4_100
+    assert most == 400
+
+
+@pytest.mark.parametrize("at_once", [-2, 3])
+def test_parts_must_be_even_to_be_shared_by_two_proposals(at_once: int) -> None:
+    vae = linear_gaussian()
+    x, observed = draw_rows(vae, 5)
+    with pytest.raises(ValueError, match=f"at_once must be 0 or a multiple of 2, got {at_once}"):
+        exact_model(vae).given(x, observed).log_prob(x, num_samples=10, at_once=at_once)

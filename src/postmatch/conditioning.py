@@ -17,12 +17,18 @@ from postmatch.distributions.noise import (
     quasi_uniform,
 )
 from postmatch.distributions.stratified import StratifiedMixture
-from postmatch.importance import effective_size, pareto_k
+from postmatch.importance import effective_size, in_parts, pareto_k
 from postmatch.objectives import elbo
 from postmatch.partial import PartialEncoder
 from postmatch.randomness import seeded
 from postmatch.streams import Branch
-from postmatch.vaes.base import VAE, log_likelihood, log_likelihood_of_each, over_features
+from postmatch.vaes.base import (
+    VAE,
+    log_likelihood,
+    log_likelihood_of_each,
+    log_weights,
+    over_features,
+)
 
 
 @final
@@ -224,13 +230,7 @@ class Conditional:
         ``from_noise`` draws independent noise from torch's global state, seeded for that moment;
         with one, nothing global is touched and threads may ask at once.
         """
-        size = noise_size(self.latent)
-        if size is None:
-            with seeded(seed):
-                z = self.latent.sample(torch.Size([num_samples]))
-        else:
-            z = from_noise(self.latent, quasi_uniform(num_samples, size, seed, self.x.device))
-        return self.vae.decode(z)
+        return self.vae.decode(_shared_draws(self.latent, num_samples, seed, self.x))
 
     @torch.no_grad()
     def log_prob(
@@ -239,6 +239,7 @@ class Conditional:
         available: Tensor | None = None,
         num_samples: int = 100,
         seed: int | None = None,
+        at_once: int = 0,
     ) -> Tensor:
         r"""Bound :math:`\log p_{\theta\phi}(x_u \mid x_o)` from below, the density of ``sample``.
 
@@ -250,22 +251,19 @@ class Conditional:
             available: Which cells of ``x`` are real; hidden cells that are not are left out.
             num_samples: K, an even number.
             seed: Of noise that all rows share, as in :meth:`impute`; None for independent draws.
+            at_once: How many draws are in memory together, an even number; 0 for all. Each such
+                part has noise of its own.
         """
         hidden = ~self.observed if available is None else ~self.observed & available
         proposal = self._proposal(x, available)
-        size = noise_size(proposal)
-        if seed is None:
-            z = proposal.sample(torch.Size([num_samples]))
-        elif size is None:
-            with seeded(seed):
-                z = proposal.sample(torch.Size([num_samples]))
-        else:
-            noise = quasi_uniform(num_samples, size, seed, x.device)
-            z = from_noise(proposal, noise.to(x.dtype))
-        return self._bound(x, hidden, proposal, z)
+        found = []
+        for part, count in enumerate(in_parts(num_samples, at_once, multiple=2)):
+            z = _shared_draws(proposal, count, None if seed is None else seed + part, x)
+            found.append(self._log_weights(x, hidden, proposal, z))
+        return torch.cat(found).logsumexp(0) - math.log(num_samples)
 
     @torch.no_grad()
-    def log_prob_gap(self, num_samples: int = 100) -> GapEstimate:
+    def log_prob_gap(self, num_samples: int = 100, at_once: int = 0) -> GapEstimate:
         r"""Tell how loose :meth:`log_prob` is, by a bound from above beside it.
 
         The rows scored are draws of this very model, :math:`z^* \sim q_\theta(z \mid x_o)` and
@@ -276,19 +274,25 @@ class Conditional:
         """
         drawn = self.latent.sample(torch.Size([1]))
         x = torch.where(self.observed, self.x, self.vae.decode(drawn).sample()[0])
-        proposal = self._proposal(x, None)
-        z = proposal.sample(torch.Size([num_samples]))
+        proposal, counts = self._proposal(x, None), in_parts(num_samples, at_once, multiple=2)
+        draws = (proposal.sample(torch.Size([count])) for count in counts)
+        log_weight = torch.cat([self._log_weights(x, ~self.observed, proposal, z) for z in draws])
+        exact = self._log_weights(x, ~self.observed, proposal, drawn)[0]
         log_parts = torch.stack([part.log_prob(drawn)[0] for part in proposal.parts], dim=-1)
         uniform = torch.rand(len(x), device=x.device, dtype=log_parts.dtype)
         part = choose_component(log_parts, uniform, dim=-1)
-        place = part * proposal.samples_of_each(num_samples)
-        replaced = z.index_put((place, torch.arange(len(x), device=x.device)), drawn[0])
-        below, above = (self._bound(x, ~self.observed, proposal, each) for each in (z, replaced))
+        place = part * proposal.samples_of_each(counts[0])
+        replaced = log_weight.index_put((place, torch.arange(len(x), device=x.device)), exact)
+        below, above = (w.logsumexp(0) - math.log(num_samples) for w in (log_weight, replaced))
         return GapEstimate(x, below, above)
 
     @torch.no_grad()
     def log_prob_ratio(
-        self, x: Tensor, available: Tensor | None = None, num_samples: int = 100
+        self,
+        x: Tensor,
+        available: Tensor | None = None,
+        num_samples: int = 100,
+        at_once: int = 0,
     ) -> RatioEstimate:
         r"""Estimate :math:`\log p_\phi(x) - \log p_\phi(x_o)` as in the paper (appendix B).
 
@@ -297,8 +301,10 @@ class Conditional:
         everything = torch.ones_like(self.observed)
         known = everything if available is None else self.observed | available
         x = torch.where(self.observed, self.x, x)
-        whole = self._log_weights(self._encode(x, available), x, known, num_samples)
-        part = self._log_weights(self.latent, x, self.observed, num_samples)
+        asked = ((self._encode(x, available), known), (self.latent, self.observed))
+        whole, part = (
+            log_weights(self.vae, r, x, counted, num_samples, at_once) for r, counted in asked
+        )
         value = whole.logsumexp(0) - part.logsumexp(0)
         return RatioEstimate(
             value,
@@ -310,24 +316,29 @@ class Conditional:
         """Return r, which knows the hidden part of x as well."""
         return StratifiedMixture([self._encode(x, available), self.latent])
 
-    def _bound(self, x: Tensor, hidden: Tensor, proposal: Distribution, z: Tensor) -> Tensor:
+    def _log_weights(self, x: Tensor, hidden: Tensor, proposal: Distribution, z: Tensor) -> Tensor:
+        """Return weights of draws of r for the hidden features, ``(samples, batch)``."""
         log_x = log_likelihood(self.vae.decode(z), x, hidden)
-        log_weight = log_x + self.latent.log_prob(z) - proposal.log_prob(z)
-        return log_weight.logsumexp(0) - math.log(len(z))
-
-    def _log_weights(
-        self, proposal: Distribution, x: Tensor, counted: Tensor, num_samples: int
-    ) -> Tensor:
-        """Return weights for the evidence of the counted features, ``(samples, batch)``."""
-        z = proposal.sample(torch.Size([num_samples]))
-        log_x = log_likelihood(self.vae.decode(z), x, counted)
-        return log_x + self.vae.prior().log_prob(z) - proposal.log_prob(z)
+        return log_x + self.latent.log_prob(z) - proposal.log_prob(z)
 
     def _encode(self, x: Tensor, available: Tensor | None) -> Distribution:
         if available is None:
             return self.vae.encode(torch.where(self.observed, self.x, x))
         known = self.observed | available
         return self.vae.encode(torch.where(self.observed, self.x, x), known)
+
+
+def _shared_draws(
+    distribution: Distribution, num_samples: int, seed: int | None, x: Tensor
+) -> Tensor:
+    """Return draws of which all rows ``x`` share the noise, or independent ones without a seed."""
+    shape, size = torch.Size([num_samples]), noise_size(distribution)
+    if seed is None:
+        return distribution.sample(shape)
+    if size is None:
+        with seeded(seed):
+            return distribution.sample(shape)
+    return from_noise(distribution, quasi_uniform(num_samples, size, seed, x.device).to(x.dtype))
 
 
 def _from_fresh(distribution: Distribution, noise: Callable[[int], Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Whether an average of importance weights can be trusted."""
+"""Importance weights: how many at a time, and whether an average of them can be trusted."""
 
 import math
 
@@ -8,6 +8,21 @@ from torch import Tensor
 FEWEST_WEIGHTS = 25  # whose tail, a fifth of them, has a shape
 _EQUAL = 1e-4  # differences between weights that are rounding, in units of the largest
 _TINY = 1e-12
+
+
+def in_parts(num_samples: int, at_once: int, multiple: int = 1) -> list[int]:
+    """Return how many samples are drawn at a time, so that not all are in memory together.
+
+    Args:
+        num_samples: Of all parts together.
+        at_once: The most of a part; 0 for all.
+        multiple: What each must be a multiple of.
+    """
+    if at_once < 0 or at_once % multiple:
+        wanted = "0 or more" if multiple == 1 else f"0 or a multiple of {multiple}"
+        raise ValueError(f"at_once must be {wanted}, got {at_once}")
+    whole, rest = divmod(num_samples, at_once or num_samples)
+    return [at_once or num_samples] * whole + [rest] * (rest > 0)
 
 
 def effective_size(log_weight: Tensor) -> Tensor:

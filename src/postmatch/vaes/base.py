@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from postmatch.distributions.noise import draw_scored
+from postmatch.importance import in_parts
 from postmatch.objectives import draws_to_match, elbo
 from postmatch.partial import PartialEncoder
 from postmatch.streams import Branch
@@ -100,18 +101,52 @@ class VAE(nn.Module, abc.ABC):
 
     @torch.no_grad()
     def log_evidence(
-        self, x: Tensor, available: Tensor | None = None, num_samples: int = 100
+        self,
+        x: Tensor,
+        available: Tensor | None = None,
+        num_samples: int = 100,
+        at_once: int = 0,
     ) -> Tensor:
         r"""Bound :math:`\log p_\phi(x)` from below by draws of the posterior (Burda et al., 2016).
 
         .. math:: \log \frac1K \sum_k \frac{p(x \mid z_k)\, p(z_k)}{q_\psi(z_k \mid x)},
             \qquad z_k \sim q_\psi(z \mid x)
+
+        Args:
+            x: Rows, ``(batch, *features)``.
+            available: Which of their cells are real; None for all.
+            num_samples: K.
+            at_once: How many of them are in memory together; 0 for all.
         """
         posterior = self.encode(x, available)
-        z = posterior.sample(torch.Size([num_samples]))
-        log_x = log_likelihood(self.decode(z), x, available)
-        log_weight = log_x + self.prior().log_prob(z) - posterior.log_prob(z)
+        log_weight = log_weights(self, posterior, x, available, num_samples, at_once)
         return log_weight.logsumexp(0) - math.log(num_samples)
+
+
+def log_weights(
+    vae: VAE,
+    proposal: Distribution,
+    x: Tensor,
+    counted: Tensor | None,
+    num_samples: int,
+    at_once: int = 0,
+) -> Tensor:
+    """Return weights for the evidence of the counted features, ``(samples, batch)``.
+
+    Args:
+        vae: Whose evidence.
+        proposal: What z is drawn from.
+        x: ``(batch, *features)``.
+        counted: Which features count; None means all.
+        num_samples: How many weights there are for each row.
+        at_once: How many draws are in memory together; 0 for all.
+    """
+    found = []
+    for count in in_parts(num_samples, at_once):
+        z = proposal.sample(torch.Size([count]))
+        log_x = log_likelihood(vae.decode(z), x, counted)
+        found.append(log_x + vae.prior().log_prob(z) - proposal.log_prob(z))
+    return torch.cat(found)
 
 
 def log_likelihood(decoded: Distribution, x: Tensor, counted: Tensor | None = None) -> Tensor:
