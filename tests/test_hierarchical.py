@@ -12,8 +12,8 @@ from torch.testing import assert_close
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.discretised import DiscretisedLogistics
-from postmatch.distributions.gaussian import Gaussian
-from postmatch.distributions.hierarchy import Hierarchy, gaussian_kl, level_gaussian, trace
+from postmatch.distributions.hierarchy import Hierarchy, trace
+from postmatch.distributions.levels import level_gaussian
 from postmatch.distributions.noise import from_noise, noise_size, standard_normal
 from postmatch.nets.hierarchical import Level
 from postmatch.nets.hierarchy_layout import Block, HierarchyLayout, Place
@@ -212,18 +212,6 @@ def test_samples_lead_and_change_nothing_of_each_other() -> None:
         assert_close(shared[:, -1:] if name == "prior" else shared, shared)
         wide = standard_normal(uniform).expand(4, 3, -1)
         assert_close(shared.expand(4, 3, -1), ours.from_normal(wide), atol=1e-5, rtol=1e-5)
-
-
-def test_a_divergence_in_closed_form_is_torchs_with_its_gradients() -> None:
-    mean, raw, to_mean, to_raw = torch.randn(4, 3, 5, 2, dtype=torch.float64).unbind()
-    leaves = [t.clone().requires_grad_() for t in (mean, raw.exp(), to_mean, to_raw.exp())]
-    weight = torch.randn(3).double()
-    ours = gaussian_kl(Gaussian(*leaves[:2]), Gaussian(*leaves[2:]))
-    theirs = kl_divergence(Normal(*leaves[:2]), Normal(*leaves[2:])).sum((1, 2))
-    assert_close(ours, theirs)
-    found, expected = (torch.autograd.grad((kl * weight).sum(), leaves) for kl in (ours, theirs))
-    for one, other in zip(found, expected, strict=True):
-        assert_close(one, other)
 
 
 @torch.no_grad()

@@ -5,16 +5,13 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
-from torch.nn import functional as F
 
 from postmatch.distributions.gaussian import Gaussian
+from postmatch.distributions.levels import compared, level_gaussian
 from postmatch.distributions.noise import from_noise, noise_size, standard_normal
 from postmatch.nets.hierarchical import Bottom, LevelEncoder, TopDown
 from postmatch.streams import Branch
-
-_MIN_SCALE = 1e-5
 
 
 @final
@@ -52,9 +49,12 @@ class Hierarchy(Distribution):
 
     def level(self, i: int, features: Tensor, own: Tensor) -> Gaussian:
         """Return the distribution of a latent image; see :meth:`TopDown.descend`."""
-        if self.encoder is None:
-            return level_gaussian(own)
-        return level_gaussian(self.encoder.outputs(i, features, self.evidence[i]))
+        return level_gaussian(own if self.encoder is None else self.outputs(i, features))
+
+    def outputs(self, i: int, features: Tensor) -> Tensor:
+        """Return its means and raw scales if there is evidence for them."""
+        assert self.encoder is not None
+        return self.encoder.outputs(i, features, self.evidence[i])
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density of each vector, from one pass down."""
@@ -144,64 +144,26 @@ def trace(
     noises = posterior.top.split(noise)
     kl: list[Tensor] = []
     match: list[Tensor] = []
+    beside = Branch(noise.device)  # a level's posterior does not wait for its prior
+    targets: list[Tensor] = []
+
+    def ahead(i: int, features: Tensor) -> None:
+        with beside.beside(features):
+            targets.append(posterior.outputs(i, features))
 
     def choose(i: int, features: Tensor, own: Tensor) -> Tensor:
-        target = posterior.level(i, features, own)
-        kl.append(gaussian_kl(target, level_gaussian(own)))
+        target = beside.join(targets[i])
+        divergence, z = compared(target, own, noises[i])
+        kl.append(divergence)
         if partial is not None:
-            used = [t.detach() for t in (features, own, target.loc, target.scale)]
+            used = [t.detach() for t in (features, target)]
             with torch.set_grad_enabled(partial.evidence[i].requires_grad), branch.beside(*used):
-                approx = partial.level(i, used[0], used[1])
-                match.append(gaussian_kl(Gaussian(used[2], used[3]), approx))
-        return torch.addcmul(target.loc, target.scale, noises[i])
+                approx = partial.outputs(i, used[0])
+                match.append(compared(used[1], approx).kl)
+        assert z is not None
+        return z
 
-    return Trace(posterior.top.descend(len(noise), choose), kl, match)
-
-
-def level_gaussian(outputs: Tensor) -> Gaussian:
-    """Return independent Gaussians from means and raw scales side by side."""
-    mean, raw = outputs.chunk(2, dim=-1)
-    return Gaussian(mean, F.softplus(raw) + _MIN_SCALE)
-
-
-def gaussian_kl(target: Gaussian, approx: Gaussian) -> Tensor:
-    """Return the divergence from target to approx, summed over all axes but the first."""
-    kl: Tensor = _GaussianKL.apply(  # type: ignore[no-untyped-call]
-        target.loc, target.scale, approx.loc, approx.scale
-    )
-    return kl
-
-
-class _GaussianKL(torch.autograd.Function):
-    r"""The sum of :math:`\frac12 (r^2 + d^2 - 1) - \log r`, with its derivatives in closed form.
-
-    Here r is the ratio of the scales and d the distance of the means in scales of the second. Each
-    level does this twice, and autograd would make several times the passes over memory.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, loc: Tensor, scale: Tensor, to_loc: Tensor, to_scale: Tensor) -> Tensor:
-        """Return one value per row."""
-        ratio, distance = scale / to_scale, (loc - to_loc) / to_scale
-        ctx.save_for_backward(ratio, distance, to_scale)
-        each = torch.addcmul(ratio.square(), distance, distance)
-        each = torch.add(each - 1.0, ratio.log(), alpha=-2.0)
-        return 0.5 * each.flatten(1).sum(1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the derivatives that are asked for."""
-        ratio, distance, to_scale = ctx.saved_tensors
-        each = gradient.view(-1, *[1] * (ratio.dim() - 1)) / to_scale
-        pull = each * distance
-        found: list[Tensor | None] = [None] * 4
-        if ctx.needs_input_grad[0]:
-            found[0], found[1] = pull, each * (ratio - ratio.reciprocal())
-        if ctx.needs_input_grad[2]:
-            found[2], spread = -pull, torch.addcmul(each, each * ratio, ratio, value=-1.0)
-            found[3] = torch.addcmul(spread, pull, distance, value=-1.0)
-        return tuple(found)
+    return Trace(posterior.top.descend(len(noise), choose, ahead), kl, match)
 
 
 @noise_size.register

@@ -29,7 +29,7 @@ def activated(layer: Linear | Convolution, x: Tensor, more: Tensor | None = None
         more: Added before the activation; ``rows`` are a multiple of its own.
     """
     places = places_of(layer.weight)
-    if places is not None and _can_fuse(x):
+    if places is not None and can_fuse(x):
         hidden = layer.without_bias(x)
         more = None if more is None else more.to(hidden.dtype).expand_as(hidden)
         out: Tensor = _Activated.apply(hidden, layer.bias, more, places)  # type: ignore[no-untyped-call]
@@ -40,7 +40,8 @@ def activated(layer: Linear | Convolution, x: Tensor, more: Tensor | None = None
     return gelu(hidden)
 
 
-def _can_fuse(x: Tensor) -> bool:
+def can_fuse(x: Tensor) -> bool:
+    """Return whether there are kernels for where a tensor is."""
     return x.is_cuda and _has_triton()
 
 

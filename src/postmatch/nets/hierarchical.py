@@ -192,6 +192,7 @@ class Bottom(NamedTuple):
 
 
 Choice = Callable[[int, Tensor, Tensor], Tensor]
+Ahead = Callable[[int, Tensor], None]
 
 
 @final
@@ -220,13 +221,15 @@ class TopDown(nn.Module):
         parts = zip(torch.split(z, self.lengths, dim=-1), shapes, strict=True)
         return [torch.unflatten(part, -1, shape) for part, shape in parts]
 
-    def descend(self, rows: int, choose: Choice) -> Bottom:
+    def descend(self, rows: int, choose: Choice, ahead: Ahead | None = None) -> Bottom:
         """Go down the levels, whose latent images are ``choose(i, features, own)``.
 
         Args:
             rows: How many images.
             choose: From the number of a level, its state, activated, and its own outputs for each
                 position, ``(rows, size, size, 2 * latent_channels)``, to its latent image.
+            ahead: Told the number and the state before the level's own outputs are computed, for
+                work that need not wait for them.
         """
         levels = [level for level in self.levels if isinstance(level, Level)]
         at: Bottom | None = None
@@ -238,6 +241,8 @@ class TopDown(nn.Module):
             if place.source is not None:
                 state = (_grown(state, place.size) + self._start(place)).contiguous()
             features = gelu(state)
+            if ahead is not None:
+                ahead(i, features)
             hidden = level.trunk(features)
             at = Bottom(state, hidden, choose(i, features, level.own(hidden)))
         assert at is not None

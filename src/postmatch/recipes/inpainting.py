@@ -72,9 +72,9 @@ class Config:
     latent_size: int = 32
     num_codes: int = 256
     code_size: int = 64
-    code_width: int = 32
+    code_width: int = 64
     posterior_width: int = 80
-    posterior_blocks: int = 8
+    posterior_blocks: int = 7
     dropout: float = 0.2
     steps: int = 30_000
     batch_size: int = 128
@@ -106,7 +106,7 @@ def config_of(dataset: Dataset, model: Model) -> Config:
             dataset,
             model,
             num_codes=512 if faces else 256,
-            code_width=128 if faces else 32,
+            code_width=128 if faces else 64,
             clip_norm=5.0,
             precision="tf32",
         )

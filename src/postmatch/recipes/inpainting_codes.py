@@ -19,7 +19,7 @@ from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.vaes.vq import VQVAE, Codebook
 
 _NOTHING = 0.05  # how often the partial encoder sees nothing, which is the prior's question
-_FIRST = 0.25  # the part of the time that goes to the VQ-VAE
+_FIRST = 0.3  # the part of the time that goes to the VQ-VAE
 _SUMMARY = 128  # length of the vector beside the map that the codes are given
 
 

@@ -1,0 +1,209 @@
+"""Train VAEAC on images, and judge it by the images, masks and features that judge our own models.
+
+Usage: POSTMATCH_DATA=... python benchmarks/baselines/image_run.py --dataset mnist --max-minutes 20
+
+Writes results/inpainting-<dataset>-vaeac.json, a picture beside it, and the weights to
+results/weights/; prints the result as one JSON line. With --evaluate-only it judges the weights
+that are there.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from image_vaeac import Config, ImageVAEAC, build, config_of, filler, fit
+from postmatch.data.images import load_images
+from postmatch.image_files import write_image
+from postmatch.models import device_of
+from postmatch.randomness import seeded
+from postmatch.recipes.features import features_of, fit_classifier
+from postmatch.recipes.gallery import gallery
+from postmatch.recipes.inpainting import DATASETS, Dataset, masks_of
+from postmatch.recipes.inpainting_run import result_path, weights_path
+from postmatch.recipes.inpainting_scores import DRAWS, inpainting_scores
+from postmatch.recipes.results import (
+    provenance,
+    read_result,
+    read_weights,
+    write_result,
+    write_weights,
+)
+from postmatch.recipes.scores import MASK_SEEDS
+from postmatch.training.plan import Progress
+from postmatch.training.progress import progress_bar
+from postmatch.training.update import computed_in
+
+MODEL = "vaeac"
+# All as in our own recipe.
+HELD_OUT = 2_000  # training images that choose the weights
+CLASSIFIER_STEPS = 3_000  # updates of the classifier whose features tell precision and recall
+SHOWN = 8  # images in a gallery
+FEWEST_ROWS = 20  # clusters that precision and recall are made of
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for."""
+    arguments = parse(argv)
+    which = (arguments.dataset, arguments.output)
+    try:
+        if not arguments.evaluate_only:
+            with progress_bar(f"Training on {arguments.dataset}") as show:
+                train(
+                    *which,
+                    steps=arguments.steps,
+                    seed=arguments.seed,
+                    max_seconds=60.0 * arguments.max_minutes,
+                    device=arguments.device,
+                    show=show,
+                )
+        with progress_bar("Judging") as show:
+            result = evaluate(
+                *which,
+                test_rows=arguments.test_rows,
+                device=arguments.device,
+                show=lambda part: show(Progress(part, 0, 0.0, {}, None)),
+            )
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(result))
+    return 0
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the command line's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dataset", choices=DATASETS, default="mnist")
+    parser.add_argument("--steps", type=int, help="fewer updates than usual")
+    parser.add_argument("--max-minutes", type=float, default=0.0, help="of training; 0: no limit")
+    parser.add_argument("--test-rows", type=int, help="test images judged; all if not given")
+    parser.add_argument("--evaluate-only", action="store_true", help="judge the weights in DIR")
+    parser.add_argument("--seed", type=int, default=0, help="of the training")
+    parser.add_argument("--device", default="auto", help="cuda, cpu, or auto")
+    parser.add_argument("-o", "--output", type=Path, default=Path("results"), metavar="DIR")
+    arguments = parser.parse_args(argv)
+    for name, least in (("steps", 1), ("test_rows", FEWEST_ROWS)):
+        value = getattr(arguments, name)
+        if value is not None and value < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
+    try:
+        arguments.device = device_of(arguments.device)
+    except ValueError as error:
+        parser.error(str(error))
+    return arguments
+
+
+def train(
+    dataset: Dataset,
+    folder: Path,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    max_seconds: float = 0.0,
+    device: torch.device,
+    show: Callable[[Progress], None] | None = None,
+) -> None:
+    """Train the model, and keep its weights in half precision and a result without scores.
+
+    Arguments are those of ``postmatch.recipes.inpainting_run.train``.
+    """
+    config = config_of(dataset)
+    config = config if steps is None else dataclasses.replace(config, steps=steps)
+    images = load_images(dataset).train.to(device)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)
+    held_out = images[order[: min(HELD_OUT, len(images) // 10)]]
+    rows = images[order[len(held_out) :]]
+    trained, report = fit(config, rows, held_out, seed=seed, max_seconds=max_seconds, show=show)
+    write_weights(weights_path(folder, dataset, MODEL), trained)
+    result = {
+        "experiment": "inpainting",
+        "dataset": dataset,
+        "model": MODEL,
+        "config": dataclasses.asdict(config),
+        "seed": seed,
+        **provenance(device),
+        "train_minutes": round(report.seconds / 60.0, 3),
+        "steps": report.steps,
+        "best_step": report.best_step,
+        "history": [[step, round(value, 3)] for step, value in report.history],
+        "parameters": {
+            name: sum(p.numel() for p in part.parameters())
+            for name, part in trained.named_children()
+        },
+        "rows": {"train": len(rows)},
+    }
+    write_result(result_path(folder, dataset, MODEL), result)
+
+
+def evaluate(
+    dataset: Dataset,
+    folder: Path,
+    *,
+    test_rows: int | None = None,
+    device: torch.device,
+    show: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
+    """Judge the model that was kept in a folder, complete its result, and return it.
+
+    Arguments are those of ``postmatch.recipes.inpainting_run.evaluate``.
+    """
+    path = result_path(folder, dataset, MODEL)
+    result, model = read_model(path, weights_path(folder, dataset, MODEL), device)
+    data, start = load_images(dataset), time.monotonic()
+    labels = None if dataset == "celeba" else data.train_labels  # faces have none
+    classifier = fit_classifier(data.train.to(device), labels, steps=CLASSIFIER_STEPS)
+    images = data.test[:test_rows].to(device)
+    with computed_in("tf32", device):
+        metrics = inpainting_scores(
+            filler(model),
+            images,
+            masks_of(dataset),
+            lambda x: features_of(classifier, x),
+            mask_seeds=MASK_SEEDS,
+            show=show,
+        )
+    result["rows"]["test"] = len(images)
+    result |= {
+        "mask_seeds": list(MASK_SEEDS),
+        "num_samples": DRAWS,
+        "extractor": {
+            "learned": "turns" if labels is None else "labels",
+            "steps": CLASSIFIER_STEPS,
+        },
+        "evaluated": provenance(device) | {"seconds": round(time.monotonic() - start, 1)},
+        "metrics": metrics,
+    }
+    write_result(path, result)
+    write_picture(path.with_suffix(".png"), model, images[:SHOWN], dataset)
+    return result
+
+
+def read_model(
+    path: Path, weights: Path, device: torch.device
+) -> tuple[dict[str, Any], ImageVAEAC]:
+    """Return the result of a training and the model that was kept, ready to be asked."""
+    result = read_result(path, weights)
+    model = read_weights(weights, build(Config(**result["config"])))
+    return result, model.to(device).eval()
+
+
+def write_picture(path: Path, model: ImageVAEAC, images: Tensor, dataset: Dataset) -> None:
+    """Write some images, what was seen of them, and draws, with the masks of our own pictures."""
+    x = images / 255.0
+    generator = torch.Generator().manual_seed(0)
+    observed = masks_of(dataset).sample((len(x), 1, *x.shape[2:]), generator).to(x.device)
+    with seeded(0):
+        drawn = filler(model, 6)(x, observed)
+    write_image(path, gallery(x, observed, list(drawn)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
