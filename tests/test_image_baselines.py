@@ -1,10 +1,10 @@
 """VAEAC of images against closed forms, and from the data to the result."""
 
 import dataclasses
-import inspect
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from postmatch.conditioning import MatchedVAE
 from postmatch.data.images import Images
 from postmatch.image_metrics import psnr
 from postmatch.randomness import seeded
-from postmatch.recipes import inpainting, inpainting_run
+from postmatch.recipes import image_judging, inpainting
 from postmatch.recipes.inpainting import Dataset, masks_of
-from postmatch.recipes.scores import MASK_SEEDS
 from postmatch.training.plan import plan_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "baselines"))
@@ -211,17 +209,16 @@ def test_a_trained_model_knows_which_half_is_bright(trained: tuple[ImageVAEAC, A
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder, having made images and networks small."""
     pytest.importorskip("PIL")
-    for module in (image_run, inpainting_run):
-        monkeypatch.setattr(module, "load_images", lambda name: Images(name, blots))
+    monkeypatch.setattr(image_judging, "load_images", lambda name: Images(name, blots))
     monkeypatch.setattr(image_run, "config_of", small)
-    monkeypatch.setattr(image_run, "CLASSIFIER_STEPS", 3)
+    quick = partial(image_judging.Judging, mask_seeds=(0, 1), classifier_steps=3)
+    monkeypatch.setattr(image_run, "Judging", quick)
     return tmp_path
 
 
 def test_the_script_trains_judges_and_judges_again(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(image_run, "MASK_SEEDS", (0, 1))
     words = ["--steps", "4", "--test-rows", "24", "--device", "cpu", "-o", str(folder)]
     assert image_run.main(["--seed", "5", *words]) == 0
     path = folder / "inpainting-mnist-vaeac.json"
@@ -247,72 +244,13 @@ def test_the_script_trains_judges_and_judges_again(
     assert again["history"] == found["history"]
 
 
-def test_results_have_the_shape_of_our_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = {"psnr": 1.0}
-    for module in (image_run, inpainting_run):
-        monkeypatch.setattr(module, "inpainting_scores", lambda *_, **__: scores)
-    image_run.train("mnist", folder, steps=1, device=CPU)
-    theirs = image_run.evaluate("mnist", folder, device=CPU)
-    inpainting_run.train("mnist", "conv", folder, steps=1)
-    ours = inpainting_run.evaluate("mnist", "conv", folder, classifier_steps=3)
-    assert set(theirs) == set(ours) - {"trainings"}  # it is trained in one go
-    for key in ("rows", "mask_seeds", "num_samples", "extractor", "metrics"):
-        assert theirs[key] == ours[key]
-
-
-def test_it_learns_from_the_images_that_our_own_models_learn_from(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[Tensor, Tensor]] = []
-
-    def stop(_: Any, images: Tensor, held_out: Tensor, **__: Any) -> None:
-        seen.append((images, held_out))
-        raise InterruptedError
-
-    for module in (image_run, inpainting_run):
-        monkeypatch.setattr(module, "fit", stop)
-    with pytest.raises(InterruptedError):
-        image_run.train("mnist", folder, device=CPU)
-    with pytest.raises(InterruptedError):
-        inpainting_run.train("mnist", "vdvae", folder)
-    for theirs, ours in zip(*seen, strict=True):
-        assert torch.equal(theirs, ours)
-
-
 def test_its_numbers_are_those_of_our_own_recipe() -> None:
-    assert image_run.HELD_OUT == inpainting_run._HELD_OUT
-    assert image_run.SHOWN == inpainting_run._SHOWN
     assert image_vaeac.JUDGED == inpainting._JUDGED
-    judging = inspect.signature(inpainting_run.evaluate).parameters
-    assert judging["classifier_steps"].default == image_run.CLASSIFIER_STEPS
-    assert judging["mask_seeds"].default == MASK_SEEDS
     for dataset in inpainting.DATASETS:
         theirs, ours = (
             plan_of(c) for c in (config_of(dataset), inpainting.config_of(dataset, "vdvae"))
         )
         assert dataclasses.replace(theirs, precision=ours.precision) == ours
-
-
-def test_it_is_judged_by_what_judges_our_own_models(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Any] = []
-
-    def look(_: Any, images: Tensor, masks: Any, features: Any, **rest: Any) -> dict[str, float]:
-        seen.append((images, masks, rest["mask_seeds"], features(images[:4] / 255.0)))
-        return {}
-
-    for module in (image_run, inpainting_run):
-        monkeypatch.setattr(module, "inpainting_scores", look)
-    own: MatchedVAE = inpainting.build(inpainting.config_of("mnist", "conv"))
-    monkeypatch.setattr(inpainting_run, "read_model", lambda *_: ({"rows": {}}, own))
-    monkeypatch.setattr(image_run, "read_model", lambda *_: ({"rows": {}}, build(small())))
-    image_run.evaluate("mnist", folder, test_rows=20, device=CPU)
-    inpainting_run.evaluate("mnist", "conv", folder, test_rows=20, classifier_steps=3)
-    theirs, ours = seen
-    assert torch.equal(theirs[0], ours[0])
-    assert theirs[1:3] == ours[1:3]
-    assert torch.equal(theirs[3], ours[3])
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,17 @@ import argparse
 import dataclasses
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from image_vaeac import Config, ImageVAEAC, build, config_of, filler, fit
-from postmatch.data.images import load_images
-from postmatch.image_files import write_image
 from postmatch.models import device_of
-from postmatch.randomness import seeded
-from postmatch.recipes.features import features_of, fit_classifier
-from postmatch.recipes.gallery import gallery
-from postmatch.recipes.inpainting import DATASETS, Dataset, masks_of
+from postmatch.recipes.image_judging import Judging, judge, training_images
+from postmatch.recipes.inpainting import DATASETS, Dataset
 from postmatch.recipes.inpainting_run import result_path, weights_path
-from postmatch.recipes.inpainting_scores import DRAWS, inpainting_scores
 from postmatch.recipes.results import (
     provenance,
     read_result,
@@ -36,16 +29,10 @@ from postmatch.recipes.results import (
     write_result,
     write_weights,
 )
-from postmatch.recipes.scores import MASK_SEEDS
 from postmatch.training.plan import Progress
 from postmatch.training.progress import progress_bar
-from postmatch.training.update import computed_in
 
 MODEL = "vaeac"
-# All as in our own recipe.
-HELD_OUT = 2_000  # training images that choose the weights
-CLASSIFIER_STEPS = 3_000  # updates of the classifier whose features tell precision and recall
-SHOWN = 8  # images in a gallery
 FEWEST_ROWS = 20  # clusters that precision and recall are made of
 
 
@@ -117,10 +104,7 @@ def train(
     """
     config = config_of(dataset)
     config = config if steps is None else dataclasses.replace(config, steps=steps)
-    images = load_images(dataset).train.to(device)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)
-    held_out = images[order[: min(HELD_OUT, len(images) // 10)]]
-    rows = images[order[len(held_out) :]]
+    rows, held_out = training_images(dataset, device)
     trained, report = fit(config, rows, held_out, seed=seed, max_seconds=max_seconds, show=show)
     write_weights(weights_path(folder, dataset, MODEL), trained)
     result = {
@@ -157,33 +141,7 @@ def evaluate(
     """
     path = result_path(folder, dataset, MODEL)
     result, model = read_model(path, weights_path(folder, dataset, MODEL), device)
-    data, start = load_images(dataset), time.monotonic()
-    labels = None if dataset == "celeba" else data.train_labels  # faces have none
-    classifier = fit_classifier(data.train.to(device), labels, steps=CLASSIFIER_STEPS)
-    images = data.test[:test_rows].to(device)
-    with computed_in("tf32", device):
-        metrics = inpainting_scores(
-            filler(model),
-            images,
-            masks_of(dataset),
-            lambda x: features_of(classifier, x),
-            mask_seeds=MASK_SEEDS,
-            show=show,
-        )
-    result["rows"]["test"] = len(images)
-    result |= {
-        "mask_seeds": list(MASK_SEEDS),
-        "num_samples": DRAWS,
-        "extractor": {
-            "learned": "turns" if labels is None else "labels",
-            "steps": CLASSIFIER_STEPS,
-        },
-        "evaluated": provenance(device) | {"seconds": round(time.monotonic() - start, 1)},
-        "metrics": metrics,
-    }
-    write_result(path, result)
-    write_picture(path.with_suffix(".png"), model, images[:SHOWN], dataset)
-    return result
+    return judge(result, path, filler(model), filler(model, 6), Judging(test_rows), device, show)
 
 
 def read_model(
@@ -193,16 +151,6 @@ def read_model(
     result = read_result(path, weights)
     model = read_weights(weights, build(Config(**result["config"])))
     return result, model.to(device).eval()
-
-
-def write_picture(path: Path, model: ImageVAEAC, images: Tensor, dataset: Dataset) -> None:
-    """Write some images, what was seen of them, and draws, with the masks of our own pictures."""
-    x = images / 255.0
-    generator = torch.Generator().manual_seed(0)
-    observed = masks_of(dataset).sample((len(x), 1, *x.shape[2:]), generator).to(x.device)
-    with seeded(0):
-        drawn = filler(model, 6)(x, observed)
-    write_image(path, gallery(x, observed, list(drawn)))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from postmatch.cli import main
 from postmatch.data.images import Images
-from postmatch.recipes import inpainting, inpainting_run
+from postmatch.recipes import image_judging, inpainting, inpainting_run
 from postmatch.recipes.features import fit_classifier
+from postmatch.recipes.image_judging import Judging
 from postmatch.recipes.inpainting import Config, build, config_of, fit
 from postmatch.recipes.inpainting_run import evaluate, train
 
@@ -47,7 +48,7 @@ def small(dataset: inpainting.Dataset, model: inpainting.Model) -> Config:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder, having made images and models small."""
-    monkeypatch.setattr(inpainting_run, "load_images", lambda name: Images(name, blots))
+    monkeypatch.setattr(image_judging, "load_images", lambda name: Images(name, blots))
     monkeypatch.setattr(inpainting_run, "config_of", small)
     return tmp_path
 
@@ -59,8 +60,8 @@ def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpaint
     train("mnist", model, folder, steps=4, show=lambda p: parts.append(p.fraction))
     assert parts == sorted(parts)
     assert parts[-1] == 1.0
-    how = {"test_rows": 24, "mask_seeds": (0,), "classifier_steps": 3}
-    found = evaluate("mnist", model, folder, **how)  # type: ignore[arg-type]
+    how = Judging(test_rows=24, mask_seeds=(0,), classifier_steps=3)
+    found = evaluate("mnist", model, folder, how)
     path = folder / f"inpainting-mnist-{model}.json"
     assert json.loads(path.read_text()) == found
     assert found["rows"] == {"train": 54, "test": 24}
@@ -69,7 +70,7 @@ def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpaint
     assert 3.0 < found["metrics"]["psnr"] < 40.0
     assert 0.0 < found["metrics"]["recall"] <= 1.0
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    again = evaluate("mnist", model, folder, **how)  # type: ignore[arg-type]
+    again = evaluate("mnist", model, folder, how)
     assert again["metrics"] == found["metrics"]
 
 

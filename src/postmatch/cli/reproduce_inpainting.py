@@ -59,10 +59,11 @@ def inpainting(
     """
     from postmatch.models import device_of
     from postmatch.recipes import inpainting_run
+    from postmatch.recipes.image_judging import Judging
     from postmatch.training.plan import Progress
     from postmatch.training.progress import progress_bar
 
-    which: Any = (dataset, model, output)
+    which: tuple[Any, Any, Path] = (dataset, model, output)
     with session(running) as here:
         device = device_of(running.device)
         if not evaluate_only:
@@ -79,7 +80,7 @@ def inpainting(
         with progress_bar("Judging", quiet=here.quiet) as show:
             result = inpainting_run.evaluate(
                 *which,
-                test_rows=test_rows,
+                Judging(test_rows),
                 device=device,
                 show=lambda part: show(Progress(part, 0, 0.0, {}, None)),
             )

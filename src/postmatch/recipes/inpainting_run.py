@@ -1,8 +1,7 @@
 """From a set of images to the row of the paper's table 1."""
 
 import dataclasses
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,7 @@ import torch
 from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
-from postmatch.data.images import load_images
-from postmatch.image_files import write_image
-from postmatch.randomness import seeded
-from postmatch.recipes.features import features_of, fit_classifier
-from postmatch.recipes.gallery import gallery
+from postmatch.recipes.image_judging import Judging, judge, training_images
 from postmatch.recipes.inpainting import (
     Config,
     Dataset,
@@ -22,9 +17,8 @@ from postmatch.recipes.inpainting import (
     build,
     config_of,
     fit,
-    masks_of,
 )
-from postmatch.recipes.inpainting_scores import DRAWS, filler, inpainting_scores, zero_filler
+from postmatch.recipes.inpainting_scores import filler, zero_filler
 from postmatch.recipes.results import (
     provenance,
     read_result,
@@ -32,12 +26,8 @@ from postmatch.recipes.results import (
     write_result,
     write_weights,
 )
-from postmatch.recipes.scores import MASK_SEEDS
 from postmatch.training.plan import Progress
-from postmatch.training.update import computed_in
 
-_HELD_OUT = 2_000  # training images that choose the weights
-_SHOWN = 8  # images in a gallery
 _AGAIN = 0.5  # of the learning rate, where training goes on from weights
 # PSNR of the mean of ten imputations, precision and recall as published.
 QUOTED: dict[str, dict[Dataset, tuple[float, float, float]]] = {
@@ -102,10 +92,7 @@ def train(
     config = Config(**before["config"]) if go_on else config_of(dataset, model)
     config = config if steps is None else dataclasses.replace(config, steps=steps)
     rate = config.learning_rate * (_AGAIN if go_on else 1.0)
-    images = load_images(dataset).train.to(device)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)
-    held_out = images[order[: min(_HELD_OUT, len(images) // 10)]]
-    rows = images[order[len(held_out) :]]
+    rows, held_out = training_images(dataset, device)
     trained, report = fit(
         dataclasses.replace(config, learning_rate=rate),
         rows,
@@ -141,10 +128,8 @@ def evaluate(
     dataset: Dataset,
     model: Model,
     folder: Path,
+    how: Judging | None = None,
     *,
-    test_rows: int | None = None,
-    mask_seeds: Sequence[int] = MASK_SEEDS,
-    classifier_steps: int = 3_000,
     device: torch.device | str = "cpu",
     show: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
@@ -157,9 +142,7 @@ def evaluate(
         dataset: Which images it was trained on.
         model: Which VAE it is.
         folder: What :func:`train` wrote to.
-        test_rows: At most so many are judged; None for all.
-        mask_seeds: One draw of masks for each.
-        classifier_steps: Updates of the classifier whose features tell precision and recall.
+        how: With which images and masks.
         device: Where.
         show: Told which part of the work is done.
 
@@ -169,33 +152,13 @@ def evaluate(
     path, weights = (p(folder, dataset, model) for p in (result_path, weights_path))
     device = torch.device(device)
     result, trained = read_model(path, weights, device)
-    data, start = load_images(dataset), time.monotonic()
-    labels = None if dataset == "celeba" else data.train_labels  # faces have none
-    classifier = fit_classifier(data.train.to(device), labels, steps=classifier_steps)
-    images = data.test[:test_rows].to(device)
-    with computed_in("tf32", device):
-        metrics = inpainting_scores(
-            filler(trained),
-            images,
-            masks_of(dataset),
-            lambda x: features_of(classifier, x),
-            mask_seeds=mask_seeds,
-            show=show,
-        )
-    result["rows"]["test"] = len(images)
-    result |= {
-        "mask_seeds": list(mask_seeds),
-        "num_samples": DRAWS,
-        "extractor": {
-            "learned": "turns" if labels is None else "labels",
-            "steps": classifier_steps,
-        },
-        "evaluated": provenance(device) | {"seconds": round(time.monotonic() - start, 1)},
-        "metrics": metrics,
-    }
-    write_result(path, result)
-    _write_picture(path.with_suffix(".png"), trained, images[:_SHOWN], dataset)
-    return result
+
+    def show_some(x: Tensor, observed: Tensor) -> Tensor:
+        zeros = zero_filler(trained.vae, 1)(x, observed)
+        return torch.cat([zeros, filler(trained, 6)(x, observed)])
+
+    how = Judging() if how is None else how
+    return judge(result, path, filler(trained), show_some, how, device, show)
 
 
 def read_model(
@@ -210,13 +173,3 @@ def read_model(
     result = read_result(path, weights)
     model = read_weights(weights, build(Config(**result["config"])))
     return result, model.to(device).eval()
-
-
-@torch.no_grad()
-def _write_picture(path: Path, model: MatchedVAE, images: Tensor, dataset: Dataset) -> None:
-    x = images / 255.0
-    generator = torch.Generator().manual_seed(0)
-    observed = masks_of(dataset).sample((len(x), 1, *x.shape[2:]), generator).to(x.device)
-    with seeded(0):
-        zeros, drawn = zero_filler(model.vae, 1)(x, observed), filler(model, 6)(x, observed)
-    write_image(path, gallery(x, observed, [*zeros, *drawn]))

@@ -1,0 +1,107 @@
+"""The same training images, test images, masks and features for every model of images."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from postmatch.data.images import load_images
+from postmatch.image_files import write_image
+from postmatch.randomness import seeded
+from postmatch.recipes.features import features_of, fit_classifier
+from postmatch.recipes.gallery import gallery
+from postmatch.recipes.inpainting import Dataset, masks_of
+from postmatch.recipes.inpainting_scores import DRAWS, Filler, inpainting_scores
+from postmatch.recipes.results import provenance, write_result
+from postmatch.recipes.scores import MASK_SEEDS
+from postmatch.training.update import computed_in
+
+_HELD_OUT = 2_000  # training images that choose the weights
+_SHOWN = 8  # images in a gallery
+
+
+@final
+@dataclass(frozen=True)
+class Judging:
+    """How a model of images is judged.
+
+    Args:
+        test_rows: At most so many are judged; None for all.
+        mask_seeds: One draw of masks for each.
+        classifier_steps: Updates of the classifier whose features tell precision and recall.
+    """
+
+    test_rows: int | None = None
+    mask_seeds: Sequence[int] = MASK_SEEDS
+    classifier_steps: int = 3_000
+
+
+def training_images(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return images to learn from and images that choose the weights, uint8."""
+    images = load_images(dataset).train.to(device)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(device)
+    held_out = images[order[: min(_HELD_OUT, len(images) // 10)]]
+    return images[order[len(held_out) :]], held_out
+
+
+def judge(
+    result: dict[str, Any],
+    path: Path,
+    fill: Filler,
+    show_some: Filler,
+    how: Judging,
+    device: torch.device,
+    show: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
+    """Complete the result of a training by scores, write it, and return it.
+
+    A picture beside it shows some images, what was seen of them, and what a model made of that.
+
+    Args:
+        result: What is known of the training; its ``dataset`` decides images and masks.
+        path: Where it goes.
+        fill: What is judged.
+        show_some: What is shown.
+        how: With which images and masks.
+        device: Where.
+        show: Told which part of the work is done.
+    """
+    dataset: Dataset = result["dataset"]
+    data, start = load_images(dataset), time.monotonic()
+    labels = None if dataset == "celeba" else data.train_labels  # faces have none
+    classifier = fit_classifier(data.train.to(device), labels, steps=how.classifier_steps)
+    images = data.test[: how.test_rows].to(device)
+    with computed_in("tf32", device):
+        metrics = inpainting_scores(
+            fill,
+            images,
+            masks_of(dataset),
+            lambda x: features_of(classifier, x),
+            mask_seeds=how.mask_seeds,
+            show=show,
+        )
+    learned = "turns" if labels is None else "labels"
+    result |= {
+        "rows": result["rows"] | {"test": len(images)},
+        "mask_seeds": list(how.mask_seeds),
+        "num_samples": DRAWS,
+        "extractor": {"learned": learned, "steps": how.classifier_steps},
+        "evaluated": provenance(device) | {"seconds": round(time.monotonic() - start, 1)},
+        "metrics": metrics,
+    }
+    write_result(path, result)
+    _write_picture(path.with_suffix(".png"), show_some, images[:_SHOWN], dataset)
+    return result
+
+
+@torch.no_grad()
+def _write_picture(path: Path, show_some: Filler, images: Tensor, dataset: Dataset) -> None:
+    x = images / 255.0
+    generator = torch.Generator().manual_seed(0)
+    observed = masks_of(dataset).sample((len(x), 1, *x.shape[2:]), generator).to(x.device)
+    with seeded(0):
+        write_image(path, gallery(x, observed, list(show_some(x, observed))))

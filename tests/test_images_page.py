@@ -1,0 +1,174 @@
+"""The page about images holds what the results say, and nothing that they do not."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postmatch.recipes.results import write_result
+from small_zoo import result_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import render_images
+from render_images import command, cost_row, render
+
+ROOT = Path(__file__).parents[1]
+SCORES = {
+    "psnr": 21.2344,
+    "psnr_std": 0.0321,
+    "psnr_per_sample": 18.7654,
+    "psnr_per_sample_std": 0.0456,
+    "precision": 0.9136,
+    "precision_std": 0.0042,
+    "recall": 0.9874,
+    "recall_std": 0.0016,
+}
+STEP = {
+    "benchmark": "partial_cost",
+    "dataset": "mnist",
+    "model": "vdvae",
+    "parameters": {"vae": 4_000, "both": 6_000},
+    "ms_vae": 8.0,
+    "ms_both": 10.0,
+    "batch_size": 128,
+    "precision": "bfloat16",
+    "seed": 0,
+    "commit": "abc1234",
+    "hardware": "Some GPU",
+}
+
+
+def judged(dataset: str, model: str, **changes: Any) -> dict[str, Any]:
+    result = result_of(dataset, "vdvae", metrics=SCORES)  # the config does not matter here
+    return result | {"model": model} | changes
+
+
+def page(*results: dict[str, Any], pictures: tuple[str, ...] = (), **rest: Any) -> str:
+    there = {name: f"img/{name}" for name in pictures}
+    return render({(r["dataset"], r["model"]): r for r in results}, there, **rest)
+
+
+def rows_of(text: str, section: str) -> list[list[str]]:
+    """Return the cells of all tables below a heading, without their headings."""
+    lines = text.split(f"## {section}\n")[1].split("\n## ")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
+    rulers = [i for i, row in enumerate(cells) if row[0] == "---"]
+    heads = {*rulers, *(i - 1 for i in rulers)}
+    return [row for i, row in enumerate(cells) if i not in heads]
+
+
+def test_every_number_of_a_result_stands_with_its_spread_and_its_source() -> None:
+    rows = rows_of(page(judged("mnist", "vdvae")), "MNIST")
+    scores = ["21.234 ± 0.032", "18.765 ± 0.046", "0.914 ± 0.004", "0.987 ± 0.002"]
+    assert rows[0] == ["VDVAE", *scores]
+    run = ["4,540,000", "2,110,000", "12.3", "30,000", "Some GPU", "7", "abc1234"]
+    assert rows[-1] == ["VDVAE", *run]
+
+
+def test_quoted_rows_are_of_that_data_set_and_say_that_they_are_quoted() -> None:
+    text = page(judged("mnist", "vdvae"), judged("omniglot", "conv"))
+    mnist, omniglot = (rows_of(text, name)[1:4] for name in ("MNIST", "Omniglot"))
+    assert mnist[0] == ["VDVAE + PM (quoted)", "21.603", "", "0.996", "0.996"]
+    assert omniglot[2] == ["VAEAC (quoted)", "17.693", "", "0.525", "0.926"]
+    assert all(row[0].endswith("(quoted)") for row in mnist + omniglot)
+
+
+def test_what_has_no_result_is_not_mentioned() -> None:
+    text = page(judged("omniglot", "vqvae"))
+    assert "## MNIST" not in text
+    assert "## CelebA" not in text
+    assert "plain VAE" not in text
+    assert "`vdvae`" not in text
+    assert "## What the partial posterior costs" not in text
+    assert "](img/" not in text
+
+
+def test_models_stand_in_one_order_whatever_that_of_the_files() -> None:
+    models = ("vaeac", "vdvae-paper", "vdvae", "conv", "vqvae")
+    rows = rows_of(page(*(judged("mnist", m) for m in models)), "MNIST")
+    names = ["plain VAE", "VQ-VAE", "VDVAE", "VDVAE, the paper's levels", "VAEAC"]
+    assert [row[0] for row in rows[:5]] == names
+    assert [row[0] for row in rows[-5:]] == names
+
+
+def test_a_model_without_a_partial_posterior_has_all_its_parameters_in_one_place() -> None:
+    parts = {"proposal": 1_000, "prior": 2_000, "generator": 3_500}
+    rows = rows_of(page(judged("mnist", "vaeac", parameters=parts)), "MNIST")
+    assert rows[-1][:3] == ["VAEAC", "6,500", ""]
+
+
+def test_a_training_that_time_ended_tells_how_far_it_came() -> None:
+    cut = judged("mnist", "vdvae", steps=7_301, train_minutes=6.41)
+    assert rows_of(page(cut), "MNIST")[-1][4] == "7,301 of 30,000"
+    typed = "postmatch reproduce inpainting --dataset mnist --model vdvae"
+    assert command(cut) == f"{typed} --max-minutes 6.4"
+    assert command(judged("mnist", "vdvae")) == typed
+    twice = cut | {"trainings": 2, "steps": 12_000}
+    assert rows_of(page(twice), "MNIST")[-1][4] == "12,000"
+    assert command(twice) == f"{typed}  # and 1 more with --go-on, 6.4 minutes in all"
+    peer = judged("omniglot", "vaeac")
+    assert command(peer) == "python benchmarks/baselines/image_run.py --dataset omniglot"
+
+
+def test_a_result_of_other_test_images_says_so() -> None:
+    few = judged("mnist", "vaeac", rows={"train": 54_000, "test": 500})
+    assert "10,000 test images. (VAEAC: 500.)" in page(judged("mnist", "vdvae"), few)
+    assert "10,000 test images.\n" in page(judged("mnist", "vdvae"))
+
+
+def test_only_pictures_that_are_there_are_shown() -> None:
+    results = judged("mnist", "vdvae"), judged("omniglot", "vdvae")
+    there = ("inpainting-mnist-vdvae.png", "inpainting-mnist-conv.png", "posterior-matching.svg")
+    text = page(*results, pictures=there)
+    assert "](img/inpainting-mnist-vdvae.png)" in text
+    assert "](img/posterior-matching.svg)" in text
+    assert text.count("](img/") == 2  # there is no result of the other
+
+
+def test_costs_are_those_of_the_last_run_and_their_ratios() -> None:
+    codes = STEP | {"model": "vqvae", "ms_partial": 4.0, "parameters": {"vae": 100, "both": 250}}
+    del codes["ms_both"]
+    codes["parameters"]["prior"] = 90
+    lines = [STEP | {"ms_both": 99.0}, STEP, codes]
+    text = page(judged("mnist", "vdvae"), costs=lines)
+    rest = ["128", "bfloat16", "Some GPU", "abc1234"]
+    assert rows_of(text, "What the partial posterior costs") == [
+        ["VQ-VAE", "100", "250", "+150%", "8.00", "(4.00)", "+50%", *rest],
+        ["VDVAE", "4,000", "6,000", "+50%", "8.00", "10.00", "+25%", *rest],
+    ]
+    assert "Of its parameters, 90 are those of its prior" in text
+    assert (
+        cost_row(STEP | {"ms_both": 6.0})[6] == "-25%"
+    )  # a measurement, and not made to look well
+
+
+def test_the_page_is_made_of_judged_results_alone(tmp_path: Path) -> None:
+    results, pictures = tmp_path / "results", tmp_path / "docs" / "img"
+    pictures.mkdir(parents=True)
+    (pictures / "inpainting-mnist-vqvae.png").touch()
+    write_result(results / "inpainting-mnist-vqvae.json", judged("mnist", "vqvae"))
+    unjudged = {k: v for k, v in judged("mnist", "conv").items() if k != "metrics"}
+    write_result(results / "inpainting-mnist-conv.json", unjudged)
+    (results / "partial_cost.jsonl").write_text(json.dumps(STEP) + "\n")
+    output = tmp_path / "docs" / "images.md"
+    words = ["--results", str(results), "--pictures", str(pictures), "--output", str(output)]
+    render_images.main(words)
+    text = output.read_text()
+    assert [row[0] for row in rows_of(text, "MNIST")][0::4] == ["VQ-VAE", "VQ-VAE"]
+    assert "](img/inpainting-mnist-vqvae.png)" in text
+    assert len(rows_of(text, "What the partial posterior costs")) == 1
+
+
+def test_the_page_that_is_there_is_that_of_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    there = Path("docs/images.md").read_text()
+    output = tmp_path / "docs" / "images.md"
+    output.parent.mkdir()
+    (output.parent / "img").symlink_to(ROOT / "docs" / "img")
+    render_images.main(["--pictures", str(output.parent / "img"), "--output", str(output)])
+    assert output.read_text() == there, "run benchmarks/render_images.py"
