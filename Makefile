@@ -1,4 +1,4 @@
-# make demo | check | test | bench: each works alone in a fresh clone and shares .venv with the others.
+# make demo | check | test | bench | figures: each works alone in a fresh clone and shares .venv with the others.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,14 +12,15 @@ PYTEST := $(BIN)/python -m pytest --doctest-modules src/postmatch tests
 BENCH ?= --tables abalone breast_cancer --seeds 0 --mechanisms mcar --methods mean knn postmatch --output build/imputation.jsonl
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test bench lint clean
+.PHONY: help demo check test bench figures lint clean
 
 help:
-	@echo "make demo   fill the example table and write its report, in under two minutes"
-	@echo "make check  format, lint, types, fast tests and doctests"
-	@echo "make test   all of that, the slow tests, and those of tables again with pandas 2"
-	@echo "make bench  a small part of the imputation benchmark"
-	@echo "make clean  remove what these made, but not $(VENV)"
+	@echo "make demo     fill the example table and write its report, in under two minutes"
+	@echo "make check    format, lint, types, fast tests and doctests"
+	@echo "make test     all of that, the slow tests, and those of tables again with pandas 2"
+	@echo "make bench    a small part of the imputation benchmark"
+	@echo "make figures  the pictures of docs/; POSTMATCH_DATA names the folder with the images"
+	@echo "make clean    remove what these made, but not $(VENV)"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +61,10 @@ test: lint $(PANDAS2)
 bench: $(DEV)
 	@mkdir -p build
 	$(BIN)/python benchmarks/imputation.py $(BENCH)
+
+# Galleries need mnist/ and omniglot/ in the folder that POSTMATCH_DATA names, diagrams need nothing.
+figures: $(DEV)
+	$(BIN)/python benchmarks/figures.py
 
 clean:
 	rm -rf demo build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,302 @@
+"""Write docs/images.md from results/inpainting-*.json and results/partial_cost.jsonl alone.
+
+Pictures are embedded where `make figures` has put them.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from postmatch.recipes.inpainting import DATASETS
+from postmatch.recipes.inpainting_run import QUOTED
+from render_scoreboard import figure, table
+
+Result = dict[str, Any]
+TITLES = {"mnist": "MNIST", "omniglot": "Omniglot", "celeba": "CelebA"}
+NAMES_OF = {
+    "conv": "plain VAE",
+    "vqvae": "VQ-VAE",
+    "vdvae": "VDVAE",
+    "vdvae-paper": "VDVAE, the paper's levels",
+    "vaeac": "VAEAC",
+}
+MODELS = tuple(NAMES_OF)
+INTRODUCTION = """# Filling holes in images
+
+Made by `benchmarks/render_images.py` from `results/inpainting-*.json` and
+`results/partial_cost.jsonl`; do not edit.
+"""
+METHOD = """
+A VAE of complete images gets a second encoder, which sees a part of an image and learns to tell z
+from that. The VAE is trained as ever; no gradient of the match reaches it, unless one asks for that
+(`train_target=True`). To fill a hole, z is drawn given what is seen, and decoded.
+"""
+ABOUT = {
+    "conv": """has one latent vector, a Gaussian given a complete image. Given a part, each entry
+  is a mixture of Gaussians that depends on the entries before it.""",
+    "vqvae": """has a grid of codes, with a quarter of the image's side. Given a part of the image,
+  a PixelCNN draws them one by one. The VQ-VAE is trained first; then, with it as it is, this
+  posterior, and beside it a prior over the codes.""",
+    "vdvae": """has a hierarchy of latent images, from one pixel to the full size, matched level by
+  level in one pass. Ours has fewer levels of the full size than the paper's.""",
+    "vdvae-paper": "has as many levels of each size as the paper says.",
+    "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
+  It has about as many parameters as our VDVAE, and is trained in the same way.""",
+}
+JUDGED = """
+Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
+ten. A figure stands with its standard deviation over five draws of masks, which says nothing of
+other trainings. More is better throughout.
+
+- **PSNR**, in decibels, is over all pixels, those observed included. That of the mean of ten
+  fillings is what the paper reports. That of single draws is lower, unless all draws are the same.
+- **Precision and recall** (Sajjadi and others, 2018) compare the test images with a filling of
+  each, by features of a small classifier: how much of what is drawn looks like an image, and how
+  much of what images look like is drawn. What is observed is true, which raises both.
+- **Quoted** rows are the paper's. Its precision and recall are by the features of another network,
+  so compare them within the quoted rows only. Its VDVAEs of 28 x 28 pixels took 500,000 steps. Its
+  row of VAEAC is itself quoted, from a paper that padded images to 32 x 32 pixels. Which drawings
+  its Omniglot has is not known, and PSNR depends on how they were made small.
+"""
+SCORE_HEADINGS = ("method", "PSNR, mean of ten", "PSNR, single draws", "precision", "recall")
+RUN_HEADINGS = (
+    "run",
+    "parameters, VAE",
+    "q(z given x_o)",
+    "minutes",
+    "steps",
+    "hardware",
+    "seed",
+    "commit",
+)
+GALLERY = """
+Test images, evenly spaced in the order of their classes and not chosen otherwise; what is seen of
+them; what the VAE's own encoder makes of zeros in the holes, which is all that a VAE without a
+partial posterior can do (the paper's appendix E); six draws. All models have the same images and
+masks.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Read, render, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--pictures", type=Path, default=Path("docs/img"))
+    parser.add_argument("--output", type=Path, default=Path("docs/images.md"))
+    arguments = parser.parse_args(argv)
+    there = {
+        p.name: os.path.relpath(p, arguments.output.parent) for p in arguments.pictures.glob("*")
+    }
+    lines = arguments.results / "partial_cost.jsonl"
+    costs = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    arguments.output.write_text(render(read(arguments.results), there, costs))
+
+
+def read(folder: Path) -> dict[tuple[str, str], Result]:
+    """Return the judged results by data set and model."""
+    every = [json.loads(path.read_text()) for path in sorted(folder.glob("inpainting-*.json"))]
+    return {(r["dataset"], r["model"]): r for r in every if "metrics" in r}
+
+
+def render(
+    results: Mapping[tuple[str, str], Result],
+    pictures: Mapping[str, str],
+    costs: Sequence[Result] = (),
+) -> str:
+    """Return the page.
+
+    Args:
+        results: By data set and model.
+        pictures: From the names of the files there are to where they are, as seen from the page.
+        costs: The lines of partial_cost.py.
+    """
+    parts = [INTRODUCTION, *diagram(pictures), METHOD, about(results), JUDGED]
+    for dataset in DATASETS:
+        own = {m: results[dataset, m] for m in MODELS if (dataset, m) in results}
+        if own:
+            parts.append(section(dataset, own))
+    galleries = [shown for key in ordered(results) for shown in gallery(*key, pictures)]
+    if galleries:
+        parts += ["\n## How they look\n", GALLERY, *galleries]
+    if costs:
+        parts.append(cost_section(costs))
+    return "".join([*parts, again(results)])
+
+
+def ordered(results: Mapping[tuple[str, str], Result]) -> list[tuple[str, str]]:
+    """Return the keys, data sets first, in the order of the page."""
+    return [(d, m) for d in DATASETS for m in MODELS if (d, m) in results]
+
+
+def diagram(pictures: Mapping[str, str]) -> list[str]:
+    """Return the picture of the method, if it is there."""
+    if "posterior-matching.svg" not in pictures:
+        return []
+    words = "Encoder, decoder and the partial encoder, what trains them, and how holes are filled"
+    return [f"\n![{words}]({pictures['posterior-matching.svg']})\n"]
+
+
+def about(results: Mapping[tuple[str, str], Result]) -> str:
+    """Return what the models are that there are results of."""
+    known = [m for m in MODELS if m in {model for _, model in results}]
+    return "\n" + "".join(f"- **{NAMES_OF[m]}** (`{m}`) {ABOUT[m]}\n" for m in known)
+
+
+def section(dataset: str, own: Mapping[str, Result]) -> str:
+    """Return what is known of one data set."""
+    rows = next(iter(own.values()))["rows"]
+    lines = [
+        "",
+        f"## {TITLES[dataset]}",
+        "",
+        f"{rows['train']:,} training images, {rows['test']:,} test images.{fewer(own)}",
+        "",
+        *table(SCORE_HEADINGS, [score_row(m, r) for m, r in own.items()] + quoted_rows(dataset)),
+        "",
+        *table(RUN_HEADINGS, [run_row(m, r) for m, r in own.items()]),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def fewer(own: Mapping[str, Result]) -> str:
+    """Return which models were judged by another number of test images than the first, if any."""
+    counts = {model: result["rows"]["test"] for model, result in own.items()}
+    first = next(iter(counts.values()))
+    others = [f"{NAMES_OF[m]}: {count:,}" for m, count in counts.items() if count != first]
+    return f" ({'; '.join(others)}.)" if others else ""
+
+
+def score_row(model: str, result: Result) -> list[str]:
+    """Return a model's scores."""
+    names = ("psnr", "psnr_per_sample", "precision", "recall")
+    return [NAMES_OF[model], *(figure(result["metrics"], name) for name in names)]
+
+
+def quoted_rows(dataset: str) -> list[list[str]]:
+    """Return what has been published, marked as such."""
+    found = {method: scores[dataset] for method, scores in QUOTED.items() if dataset in scores}  # type: ignore[index]
+    return [
+        [f"{method} (quoted)", f"{psnr:.3f}", "", f"{precision:.3f}", f"{recall:.3f}"]
+        for method, (psnr, precision, recall) in found.items()
+    ]
+
+
+def run_row(model: str, result: Result) -> list[str]:
+    """Return where a model's scores come from."""
+    parameters = result["parameters"]
+    whole = sum(parameters.values()) - parameters.get("partial", 0)
+    wanted = result["config"]["steps"]
+    cut = result.get("trainings", 1) == 1 and result["steps"] < wanted
+    return [
+        NAMES_OF[model],
+        f"{whole:,}",
+        f"{parameters['partial']:,}" if "partial" in parameters else "",
+        f"{result['train_minutes']:.1f}",
+        f"{result['steps']:,} of {wanted:,}" if cut else f"{result['steps']:,}",
+        result["hardware"],
+        str(result["seed"]),
+        result["commit"],
+    ]
+
+
+def gallery(dataset: str, model: str, pictures: Mapping[str, str]) -> list[str]:
+    """Return the picture of a model's draws, if it is there."""
+    name = f"inpainting-{dataset}-{model}.png"
+    if name not in pictures:
+        return []
+    title = f"{TITLES[dataset]}, {NAMES_OF[model]}"
+    words = "test images, what is seen, the encoder of zeros, six draws"
+    return [f"\n### {title}\n\n![{title}: {words}]({pictures[name]})\n"]
+
+
+COST = """
+## What the partial posterior costs
+
+`benchmarks/partial_cost.py`, on MNIST: parameters, and milliseconds of a training step, of the VAE
+alone and with its partial posterior. A VQ-VAE is matched after it has been trained, so beside a
+step of its own stands, in parentheses, one of the match alone.
+"""
+COST_HEADINGS = (
+    "model",
+    "parameters, VAE",
+    "with q(z given x_o)",
+    "more",
+    "step, VAE",
+    "with the match",
+    "more",
+    "batch",
+    "precision",
+    "hardware",
+    "commit",
+)
+
+
+def cost_section(costs: Sequence[Result]) -> str:
+    """Return the tables of parameters and of steps, of lines run twice only the last."""
+    latest = {(line["model"], line["hardware"]): line for line in costs}
+    lines = sorted(latest.values(), key=lambda c: (c["hardware"], MODELS.index(c["model"])))
+    text = COST
+    if priors := {c["parameters"]["prior"] for c in lines if "prior" in c["parameters"]}:
+        counts = " or ".join(f"{count:,}" for count in sorted(priors))
+        text += f"Of its parameters, {counts} are those of its prior, which no step here trains.\n"
+    return "\n".join([text, *table(COST_HEADINGS, [cost_row(line) for line in lines]), ""])
+
+
+def cost_row(line: Result) -> list[str]:
+    """Return what the partial posterior of one model costs."""
+    parameters, alone = line["parameters"], line["ms_vae"]
+    added = line["ms_partial"] if "ms_partial" in line else line["ms_both"] - alone
+    step = f"({line['ms_partial']:.2f})" if "ms_partial" in line else f"{line['ms_both']:.2f}"
+    return [
+        NAMES_OF[line["model"]],
+        f"{parameters['vae']:,}",
+        f"{parameters['both']:,}",
+        f"{parameters['both'] / parameters['vae'] - 1.0:+.0%}",
+        f"{alone:.2f}",
+        step,
+        f"{added / alone:+.0%}",
+        str(line["batch_size"]),
+        line["precision"],
+        line["hardware"],
+        line["commit"],
+    ]
+
+
+AGAIN = """
+## How to have them again
+
+`postmatch models` lists those that are shipped; `postmatch inpaint digit.png --mask hole.png
+--model mnist-vdvae` fills a hole. The first commands below train and judge each model, in the time
+that it had on the hardware above: learning rates fall in step with that time, and how many steps
+fit into it is not the same twice. `POSTMATCH_DATA` names the folder with the images. The last two
+commands make the pictures, from the shipped models, and this page.
+"""
+DRAWING = ("    make figures", "    python benchmarks/render_images.py")
+
+
+def again(results: Mapping[tuple[str, str], Result]) -> str:
+    """Return the commands that train and judge the models once more, and draw the page."""
+    commands = [f"    {command(results[key])}" for key in ordered(results)]
+    return AGAIN + "\n".join(["", *commands, *DRAWING]) + "\n"
+
+
+def command(result: Result) -> str:
+    """Return what to type to have a result once more."""
+    which = f"--dataset {result['dataset']}"
+    if result["model"] == "vaeac":
+        typed = f"python benchmarks/baselines/image_run.py {which}"
+    else:
+        typed = f"postmatch reproduce inpainting {which} --model {result['model']}"
+    if (count := result.get("trainings", 1)) > 1:
+        minutes = f"{result['train_minutes']:.1f} minutes in all"
+        return f"{typed}  # and {count - 1} more with --go-on, {minutes}"
+    cut = result["steps"] < result["config"]["steps"]
+    return f"{typed} --max-minutes {result['train_minutes']:.1f}" if cut else typed
+
+
+if __name__ == "__main__":
+    main()
