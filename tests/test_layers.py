@@ -30,7 +30,8 @@ LAYERS = (
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
     {"conditioning", "clustering", "acquisition"},
     {"training", "tables", "pooling", "export"},
-    {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"},
+    {"tabular", "fitting", "cluster_fitting", "calibrating", "models"}
+    | {"answers", "rows", "resuming"},
     {"saving"},
     {"attaching", "estimators", "data", "testing"},
     {"recipes"},

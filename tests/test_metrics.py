@@ -7,11 +7,14 @@ from scipy.stats import norm
 from postmatch.metrics import (
     accuracy,
     as_points,
+    calibration_error,
     categorical_crps,
+    cluster_accuracy,
     coverage,
     crps,
     energy_distance,
     interval_width,
+    matched_clusters,
     nrmse,
 )
 
@@ -155,3 +158,24 @@ def test_unknown_cells_lie_at_the_origin_of_their_column() -> None:
     points = as_points([[np.nan], [1.0], [3.0]], [[-1], [0], [1]], ([[1.0], [3.0]], [[0], [1]]))
     assert points[0] == pytest.approx([0.0, 0.0, 0.0])
     assert points[1] == pytest.approx([-1.0, np.sqrt(2), 0.0])
+
+
+def test_clusters_are_named_so_that_most_rows_are_right() -> None:
+    clusters = [0, 0, 0, 1, 1, 2, 2, 2, 3]
+    labels = [2, 2, 0, 0, 0, 1, 1, 2, 1]
+    assert matched_clusters(clusters, labels).tolist() == [2, 0, 1, -1]
+    assert cluster_accuracy(clusters, labels) == pytest.approx(6 / 9)
+    assert cluster_accuracy([1, 1, 0], [2, 0, 2], names=[2, 0]) == pytest.approx(2 / 3)
+
+
+def test_probabilities_that_come_true_as_often_are_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    sure = rng.uniform(0.5, 1.0, 50_000)
+    probabilities = np.stack([sure, 1.0 - sure], 1)
+    truth = (rng.uniform(size=50_000) > sure).astype(int)
+    # A bin of n rows errs by about 0.5 / sqrt(n), here 8 of 6,250 rows each.
+    assert calibration_error(probabilities, truth) < 0.01
+    boasting = np.stack([np.full(1_000, 0.9), np.full(1_000, 0.1)], 1)
+    half = np.arange(1_000) % 2
+    assert calibration_error(boasting, half) == pytest.approx(0.4)
+    assert calibration_error(np.eye(2)[half], half) == 0.0

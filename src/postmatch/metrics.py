@@ -1,4 +1,4 @@
-"""How good an imputation is: pure functions from NumPy arrays to one number."""
+"""How good imputations and clusters are: pure functions from NumPy arrays to one number."""
 
 from typing import Any
 
@@ -8,11 +8,14 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "accuracy",
     "as_points",
+    "calibration_error",
     "categorical_crps",
+    "cluster_accuracy",
     "coverage",
     "crps",
     "energy_distance",
     "interval_width",
+    "matched_clusters",
     "nrmse",
 ]
 
@@ -179,3 +182,57 @@ def _distances(a: Floats, b: Floats) -> Floats:
 
     distances: Floats = cdist(a, b)
     return distances
+
+
+def matched_clusters(clusters: ArrayLike, labels: ArrayLike) -> NDArray[np.int64]:
+    """Return the label that each cluster stands for, so that most rows are right.
+
+    Each label stands for one cluster at most; clusters that are left over get -1.
+
+    Args:
+        clusters: The cluster of each row, 0 and up.
+        labels: Its label, 0 and up.
+    """
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
+    clusters, labels = np.asarray(clusters, np.int64), np.asarray(labels, np.int64)
+    counts = np.zeros((clusters.max() + 1, labels.max() + 1), np.int64)
+    np.add.at(counts, (clusters, labels), 1)
+    names = np.full(len(counts), -1, np.int64)
+    rows, columns = linear_sum_assignment(-counts)
+    names[rows] = columns
+    return names
+
+
+def cluster_accuracy(
+    clusters: ArrayLike, labels: ArrayLike, names: ArrayLike | None = None
+) -> float:
+    """Return the share of rows whose cluster stands for their label.
+
+    Args:
+        clusters: The cluster of each row, 0 and up.
+        labels: Its label, 0 and up.
+        names: The label of each cluster, as :func:`matched_clusters` found it on other rows; None
+            for the best on these.
+    """
+    names = matched_clusters(clusters, labels) if names is None else np.asarray(names, np.int64)
+    return float(np.mean(names[np.asarray(clusters, np.int64)] == np.asarray(labels, np.int64)))
+
+
+def calibration_error(probabilities: ArrayLike, truth: ArrayLike, num_bins: int = 15) -> float:
+    r"""Return how far the probability of the likeliest class is from how often it is right.
+
+    .. math:: \sum_b \frac{n_b}{n} \left| \mathrm{accuracy}_b - \mathrm{confidence}_b \right|
+
+    over bins of equal width of that probability (Guo et al., 2017).
+
+    Args:
+        probabilities: ``(rows, classes)``.
+        truth: The class of each row.
+        num_bins: How many there are.
+    """
+    probabilities = np.asarray(probabilities, np.float64)
+    sure, right = probabilities.max(1), probabilities.argmax(1) == np.asarray(truth)
+    bins = np.minimum((sure * num_bins).astype(np.int64), num_bins - 1)
+    gaps = np.bincount(bins, weights=right - sure, minlength=num_bins)
+    return float(np.abs(gaps).sum() / len(sure))

@@ -1,0 +1,175 @@
+"""Training of a VAE with clusters: its codes first, a mixture of them, and then all together.
+
+Few of the ways to start end well, and which do shows in the bound on the data alone: so several
+starts are tried where it must be, and no label is ever asked for.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+
+from postmatch.distributions.clusters import GaussianClusters
+from postmatch.training.engine import train
+from postmatch.training.plan import Losses, Plan, Progress, Report
+from postmatch.vaes.base import log_likelihood
+from postmatch.vaes.vade import VaDE, independent_gaussians
+
+_AT_ONCE = 2_000  # rows
+_FLOOR = 1e-4  # of a variance of codes, in units of their own
+_EMPTY = 0.1  # a cluster is lost that has less than this part of an equal share
+
+Vary = Callable[[Tensor, torch.Generator], Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class ClusterPlan:
+    """How long and how fast.
+
+    Args:
+        codes: Of encoder and decoder without noise, whose codes the clusters start from.
+        clusters: Of everything together.
+        batch_size: Rows per step.
+        starts: Mixtures that are fitted to the codes, of which the likeliest is taken.
+        attempts: Trainings of the clusters, at most; more than one if clusters were lost.
+    """
+
+    codes: Plan
+    clusters: Plan
+    batch_size: int = 128
+    starts: int = 10
+    attempts: int = 3
+
+
+@final
+@dataclass
+class ClusterReport:
+    """What happened in a training.
+
+    Args:
+        codes: That of encoder and decoder.
+        clusters: Those of everything together, one per attempt.
+        losses: The bound that each attempt ended with, of all rows.
+        shares: The part of the rows in each cluster, of each attempt.
+        kept: Which attempt was kept.
+    """
+
+    codes: Report
+    clusters: list[Report] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    shares: list[list[float]] = field(default_factory=list)
+    kept: int = 0
+
+
+def fit_clusters(
+    model: VaDE,
+    rows: Tensor,
+    plan: ClusterPlan,
+    *,
+    prepare: Vary = lambda x, _: x,
+    seed: int = 0,
+    show: Callable[[Progress], None] | None = None,
+) -> ClusterReport:
+    """Train a VAE with clusters on complete rows.
+
+    An attempt that lost a cluster is followed by another from the same codes and another mixture;
+    the one with the best bound is kept, of those that lost the fewest clusters.
+
+    Args:
+        model: Untrained, on the device of the rows.
+        rows: As they are stored.
+        plan: How long.
+        prepare: From rows and noise to what the model reads, varied in training if so wished.
+        seed: Of batches, noise and mixtures.
+        show: Told of the progress of each part.
+    """
+    generator = torch.Generator(rows.device).manual_seed(seed)
+
+    def batch() -> Tensor:
+        shape = (min(plan.batch_size, len(rows)),)
+        drawn = torch.randint(len(rows), shape, generator=generator, device=rows.device)
+        return prepare(rows[drawn], generator)
+
+    def reconstruct(_: Tensor) -> Losses:
+        x = batch()
+        z = independent_gaussians(model.encode(x)).loc
+        return {"codes": -log_likelihood(model.decode(z), x).mean()}
+
+    def bound(_: Tensor) -> Losses:
+        return {"vae": model.loss(batch(), generator=generator).mean()}
+
+    how = {"generators": [generator], "show": show}
+    report = ClusterReport(train(model.body, reconstruct, plan.codes, **how))  # type: ignore[arg-type]
+    codes, start = codes_of(model, rows, prepare, seed), _copy(model)
+    found: list[tuple[int, float, dict[str, Tensor]]] = []
+    for attempt in range(plan.attempts):
+        model.load_state_dict(start)
+        start_clusters(model, codes, plan.starts, seed + attempt)
+        report.clusters.append(train(model, bound, plan.clusters, **how))  # type: ignore[arg-type]
+        loss, shares = _outcome(model, rows, prepare, seed)
+        lost = int(sum(share < _EMPTY / len(shares) for share in shares))
+        report.losses.append(loss)
+        report.shares.append(shares)
+        found.append((lost, loss, _copy(model)))
+        if not lost:
+            break
+    report.kept = min(range(len(found)), key=lambda i: found[i][:2])
+    model.load_state_dict(found[report.kept][2])
+    return report
+
+
+@torch.no_grad()
+def codes_of(model: VaDE, rows: Tensor, prepare: Vary, seed: int = 0) -> NDArray[np.float64]:
+    """Return the means of q(z | x) of all rows, ``(rows, latent_size)``."""
+    generator, model = torch.Generator(rows.device).manual_seed(seed), model.eval()
+    parts = [prepare(part, generator) for part in torch.split(rows, _AT_ONCE)]
+    means = [independent_gaussians(model.encode(part)).loc for part in parts]
+    return torch.cat(means).double().cpu().numpy()
+
+
+def start_clusters(model: VaDE, codes: NDArray[np.float64], num_starts: int, seed: int = 0) -> None:
+    """Let clusters start as the likeliest of several mixtures that are fitted to codes."""
+    unit = codes.std() + 1e-12
+    mixture = GaussianMixture(
+        len(model.logits),
+        covariance_type="diag",
+        n_init=num_starts,
+        max_iter=300,
+        reg_covar=_FLOOR,
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # training goes on from there anyway
+        mixture.fit(codes / unit)
+    parameters = (mixture.weights_, mixture.means_ * unit, np.sqrt(mixture.covariances_) * unit)
+    like = model.mean
+    model.set_clusters(
+        *(torch.as_tensor(p, dtype=like.dtype, device=like.device) for p in parameters)
+    )
+
+
+@torch.no_grad()
+def _outcome(model: VaDE, rows: Tensor, prepare: Vary, seed: int) -> tuple[float, list[float]]:
+    """Return the mean bound of all rows, and the part of them in each cluster."""
+    generator, prior, total = torch.Generator(rows.device).manual_seed(seed), model.prior(), 0.0
+    assert isinstance(prior, GaussianClusters)
+    counts = torch.zeros(prior.num_clusters, dtype=torch.long)
+    for part in torch.split(rows, _AT_ONCE):
+        x = prepare(part, generator)
+        posterior = model.eval().encode(x)
+        total += float(model.loss(x, posterior=posterior, generator=generator).double().sum())
+        best = prior.expected_log_joint(independent_gaussians(posterior)).argmax(-1)
+        counts += torch.bincount(best.cpu(), minlength=prior.num_clusters)
+    return total / len(rows), (counts / len(rows)).tolist()
+
+
+def _copy(model: VaDE) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
