@@ -39,12 +39,8 @@ def model(num_clusters: int = 3) -> VaDE:
     return VaDE(GaussianVAE(encoder, decoder, 2), 2, num_clusters)
 
 
-def same(x: Tensor, _: torch.Generator) -> Tensor:
-    return x
-
-
 def clusters_of(trained: VaDE, x: Tensor) -> np.ndarray:
-    codes = torch.from_numpy(codes_of(trained, x, same)).float()
+    codes = torch.from_numpy(codes_of(trained, x)).float()
     with torch.no_grad():
         return trained.prior().log_clusters(codes).argmax(-1).numpy()
 
@@ -67,6 +63,26 @@ def test_three_groups_are_found_with_their_shares() -> None:
     assert report.losses[0] < 6 * 2.0
     assert abs(sum(report.shares[0]) - 1.0) < 1e-6
     assert seen[-1] == 1.0
+
+
+def test_batches_are_varied_and_codes_are_not() -> None:
+    x, _ = rows(100)
+    stored = (10.0 * x).round()
+    varied: list[Tensor] = []
+
+    def vary(batch: Tensor, generator: torch.Generator) -> Tensor:
+        varied.append(batch)
+        return -batch
+
+    def read(some: Tensor) -> Tensor:
+        return some / 10.0
+
+    brief = ClusterPlan(Plan(2), Plan(3), batch_size=16, starts=1, attempts=1)
+    trained = model()
+    fit_clusters(trained, stored, brief, read=read, vary=vary)
+    assert len(varied) == 5
+    assert all(any(torch.equal(row, one) for one in stored / 10.0) for row in varied[0])
+    assert np.array_equal(codes_of(trained, stored, read), codes_of(trained, stored / 10.0))
 
 
 def test_mixtures_start_where_codes_lie() -> None:
@@ -111,9 +127,9 @@ def test_an_attempt_that_lost_a_cluster_is_followed_by_another_and_the_best_is_k
 def test_a_lost_cluster_shows_in_the_shares() -> None:
     x, _ = rows(100)
     lost = model()
-    codes = torch.from_numpy(codes_of(lost, x, same)).float()
+    codes = torch.from_numpy(codes_of(lost, x)).float()
     far = torch.stack([codes.mean(0), codes.mean(0) + 0.1, codes.mean(0) + 1e3])
     lost.set_clusters(torch.ones(3) / 3, far, torch.ones(3, 2))
-    _, shares = cluster_fitting._outcome(lost, x, same, 0)
+    _, shares = cluster_fitting._outcome(lost, x, lambda rows: rows, 0)
     assert shares[2] == 0.0
     assert sum(shares) == pytest.approx(1.0)

@@ -26,6 +26,7 @@ _AT_ONCE = 2_000  # rows
 _FLOOR = 1e-4  # of a variance of codes, in units of their own
 _EMPTY = 0.1  # a cluster is lost that has less than this part of an equal share
 
+Read = Callable[[Tensor], Tensor]
 Vary = Callable[[Tensor, torch.Generator], Tensor]
 
 
@@ -74,7 +75,8 @@ def fit_clusters(
     rows: Tensor,
     plan: ClusterPlan,
     *,
-    prepare: Vary = lambda x, _: x,
+    read: Read = lambda x: x,
+    vary: Vary | None = None,
     seed: int = 0,
     show: Callable[[Progress], None] | None = None,
 ) -> ClusterReport:
@@ -87,7 +89,8 @@ def fit_clusters(
         model: Untrained, on the device of the rows.
         rows: As they are stored.
         plan: How long.
-        prepare: From rows and noise to what the model reads, varied in training if so wished.
+        read: From rows as they are stored to what the model reads.
+        vary: Gives each batch of these another form that they might as well have had.
         seed: Of batches, noise and mixtures.
         show: Told of the progress of each part.
     """
@@ -96,7 +99,8 @@ def fit_clusters(
     def batch() -> Tensor:
         shape = (min(plan.batch_size, len(rows)),)
         drawn = torch.randint(len(rows), shape, generator=generator, device=rows.device)
-        return prepare(rows[drawn], generator)
+        x = read(rows[drawn])
+        return x if vary is None else vary(x, generator)
 
     def reconstruct(_: Tensor) -> Losses:
         x = batch()
@@ -108,13 +112,13 @@ def fit_clusters(
 
     how = {"generators": [generator], "show": show}
     report = ClusterReport(train(model.body, reconstruct, plan.codes, **how))  # type: ignore[arg-type]
-    codes, start = codes_of(model, rows, prepare, seed), _copy(model)
+    codes, start = codes_of(model, rows, read), _copy(model)
     found: list[tuple[int, float, dict[str, Tensor]]] = []
     for attempt in range(plan.attempts):
         model.load_state_dict(start)
         start_clusters(model, codes, plan.starts, seed + attempt)
         report.clusters.append(train(model, bound, plan.clusters, **how))  # type: ignore[arg-type]
-        loss, shares = _outcome(model, rows, prepare, seed)
+        loss, shares = _outcome(model, rows, read, seed)
         lost = int(sum(share < _EMPTY / len(shares) for share in shares))
         report.losses.append(loss)
         report.shares.append(shares)
@@ -127,11 +131,10 @@ def fit_clusters(
 
 
 @torch.no_grad()
-def codes_of(model: VaDE, rows: Tensor, prepare: Vary, seed: int = 0) -> NDArray[np.float64]:
+def codes_of(model: VaDE, rows: Tensor, read: Read = lambda x: x) -> NDArray[np.float64]:
     """Return the means of q(z | x) of all rows, ``(rows, latent_size)``."""
-    generator, model = torch.Generator(rows.device).manual_seed(seed), model.eval()
-    parts = [prepare(part, generator) for part in torch.split(rows, _AT_ONCE)]
-    means = [independent_gaussians(model.encode(part)).loc for part in parts]
+    parts, encode = torch.split(rows, _AT_ONCE), model.eval().encode
+    means = [independent_gaussians(encode(read(part))).loc for part in parts]
     return torch.cat(means).double().cpu().numpy()
 
 
@@ -157,13 +160,13 @@ def start_clusters(model: VaDE, codes: NDArray[np.float64], num_starts: int, see
 
 
 @torch.no_grad()
-def _outcome(model: VaDE, rows: Tensor, prepare: Vary, seed: int) -> tuple[float, list[float]]:
+def _outcome(model: VaDE, rows: Tensor, read: Read, seed: int) -> tuple[float, list[float]]:
     """Return the mean bound of all rows, and the part of them in each cluster."""
     generator, prior, total = torch.Generator(rows.device).manual_seed(seed), model.prior(), 0.0
     assert isinstance(prior, GaussianClusters)
     counts = torch.zeros(prior.num_clusters, dtype=torch.long)
     for part in torch.split(rows, _AT_ONCE):
-        x = prepare(part, generator)
+        x = read(part)
         posterior = model.eval().encode(x)
         total += float(model.loss(x, posterior=posterior, generator=generator).double().sum())
         best = prior.expected_log_joint(independent_gaussians(posterior)).argmax(-1)

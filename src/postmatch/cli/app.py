@@ -14,6 +14,7 @@ from postmatch.cli import (
     inpaint,
     report,
     reproduce,
+    reproduce_clustering,
     reproduce_inpainting,
     reproduce_latent,
     sample,
@@ -51,6 +52,7 @@ experiments = typer.Typer(no_args_is_help=True, help="Run an experiment of the p
 _add(reproduce.uci, reproduce.UCI_EXAMPLES, experiments)
 _add(reproduce_inpainting.inpainting, reproduce_inpainting.INPAINTING_EXAMPLES, experiments)
 _add(reproduce_latent.mnist_latent, reproduce_latent.LATENT_EXAMPLES, experiments)
+_add(reproduce_clustering.clustering, reproduce_clustering.CLUSTERING_EXAMPLES, experiments)
 app.add_typer(experiments, name="reproduce")
 
 

@@ -6,7 +6,7 @@ from typing import final
 
 import torch
 from sklearn.neighbors import KNeighborsClassifier
-from torch import Tensor
+from torch import Tensor, nn
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import mixture_net
@@ -20,7 +20,7 @@ from postmatch.vaes.conv import ConvVAE
 
 _ENCODER = ((32, 5, 1), (32, 5, 2), (64, 5, 1), (64, 5, 2), (128, 7, 1))
 _DECODER = ((64, 7, 1), (64, 5, 2), (32, 5, 1), (32, 5, 2), (32, 5, 1), (1, 5, 1))
-_FEATURES = 128  # of the encoders
+FEATURES = 128  # of the encoders
 _NEIGHBOURS = 15  # that tell which digit a place of the latent space belongs to
 DRAWS = 500  # of q(z | x_o) in a panel
 
@@ -94,14 +94,24 @@ PANELS = (
 def build(config: Config) -> MatchedVAE:
     """Return the untrained model."""
     size = config.latent_size
-    vae = ConvVAE(
-        ConvEncoder(1, _ENCODER),
-        FullGaussianHead(_FEATURES, size),
-        ConvDecoder(size, _DECODER),
-        size,
-    )
-    net = mixture_net(size, config.components, 256, 2, _FEATURES)
-    return MatchedVAE(vae, MaskedEncoder(ConvEncoder(2, _ENCODER), AutoregressiveHead(net)))
+    vae = image_vae(size, FullGaussianHead(FEATURES, size))
+    return MatchedVAE(vae, image_partial(size, config.components))
+
+
+def image_vae(latent_size: int, head: nn.Module) -> ConvVAE:
+    """Return the paper's VAE of 28 x 28 pixels, whose q(z | x) is that of the head."""
+    return ConvVAE(image_encoder(1), head, ConvDecoder(latent_size, _DECODER), latent_size)
+
+
+def image_partial(latent_size: int, components: int) -> MaskedEncoder:
+    """Return the partial encoder for it, with an autoregressive mixture over z."""
+    net = mixture_net(latent_size, components, 256, 2, FEATURES)
+    return MaskedEncoder(image_encoder(2), AutoregressiveHead(net))
+
+
+def image_encoder(channels: int) -> ConvEncoder:
+    """Return the body of all of the paper's encoders of 28 x 28 pixels."""
+    return ConvEncoder(channels, _ENCODER)
 
 
 def fit(

@@ -1,0 +1,185 @@
+"""From images to accuracies by how much of them is seen, over several seeds."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from torch import Tensor
+
+from postmatch.clustering import cluster_probabilities
+from postmatch.data.images import Images, load_images
+from postmatch.masks import Bernoulli
+from postmatch.metrics import calibration_error, cluster_accuracy, matched_clusters
+from postmatch.recipes.clustering import Config, Dataset, Fitted, assignments, fit, read
+from postmatch.recipes.results import provenance, write_result
+from postmatch.training.plan import Progress
+from postmatch.vaes.vade import VaDE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FRACTIONS = tuple(i / 40 for i in range(41))
+SEEDS = (0, 1, 2, 3, 4)
+_AT_ONCE = 500  # images
+Whole = NDArray[np.int64]
+
+
+def run(
+    dataset: Dataset,
+    folder: Path,
+    *,
+    config: Config | None = None,
+    seeds: Sequence[int] = SEEDS,
+    fractions: Sequence[float] = FRACTIONS,
+    test_rows: int | None = None,
+    device: torch.device | str = "cpu",
+    show: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Train and judge one model per seed; write ``clustering-<dataset>.json`` and a PNG.
+
+    Every seed is reported. Labels are read after all trainings, to name clusters and to judge them.
+
+    Args:
+        dataset: Which images.
+        folder: Where the result goes.
+        config: What is trained; ours if None.
+        seeds: Of the trainings.
+        fractions: Of the pixels that are seen.
+        test_rows: At most so many images are judged; None for all.
+        device: Where.
+        show: Told of the progress of each part.
+    """
+    device, config = torch.device(device), Config() if config is None else config
+    data = load_images(dataset)
+    images = data.train.to(device)
+    trained = [fit(config, images, seed=seed, show=show) for seed in seeds]
+    each = [_judged(fitted, data, fractions, test_rows, device) for fitted in trained]
+    reports = [fitted.clusters for fitted in trained]
+    result: dict[str, Any] = {
+        "experiment": "clustering",
+        "dataset": dataset,
+        "config": dataclasses.asdict(config),
+        "seeds": list(seeds),
+        **provenance(device),
+        "rows": {"train": len(images), "test": each[0].pop("rows")},
+        "fractions": list(fractions),
+        "runs": [
+            {
+                "seed": seed,
+                "train_minutes": round(sum(r.seconds for r in _parts(fitted)) / 60.0, 3),
+                "attempts": len(report.losses),
+                "losses": report.losses,
+                "shares": report.shares[report.kept],
+                **scores,
+            }
+            for seed, fitted, report, scores in zip(seeds, trained, reports, each, strict=True)
+        ],
+    }
+    result["metrics"] = _summary(result["runs"])
+    path = folder / f"clustering-{dataset}.json"
+    write_result(path, result)
+    _figure(result).savefig(path.with_suffix(".png"), dpi=120)
+    return result
+
+
+def _parts(fitted: Fitted) -> list[Any]:
+    return [fitted.clusters.codes, *fitted.clusters.clusters, fitted.match]
+
+
+@torch.no_grad()
+def _judged(
+    fitted: Fitted,
+    data: Images,
+    fractions: Sequence[float],
+    test_rows: int | None,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Return scores with everything observed, and of each fraction for both methods.
+
+    Clusters are named once, on complete training images; ``rematched`` has them named anew at each
+    fraction on the test images themselves, as the paper does.
+    """
+    model, images = fitted.model, data.test[:test_rows].to(device)
+    assert isinstance(model.vae, VaDE)
+    labels, train_labels = (_whole(t) for t in (data.test_labels[:test_rows], data.train_labels))
+    names = matched_clusters(_whole(assignments(model.vae, data.train.to(device))), train_labels)
+    complete = _whole(assignments(model.vae, images))
+    found: dict[str, Any] = {
+        "rows": len(images),
+        "accuracy": cluster_accuracy(complete, labels, names),
+        "accuracy_rematched": cluster_accuracy(complete, labels),
+        "nmi": float(normalized_mutual_info_score(labels, complete)),
+        "ari": float(adjusted_rand_score(labels, complete)),
+    }
+    curves: dict[str, list[float]] = {}
+    for i, fraction in enumerate(fractions):
+        ours, theirs = _told(fitted, images, fraction, seed=i)
+        best = {"ours": ours.argmax(1), "supervised": theirs.argmax(1)}
+        for method, clusters in best.items():
+            scores = {
+                "accuracy": cluster_accuracy(clusters, labels, names),
+                "rematched": cluster_accuracy(clusters, labels),
+                "nmi": float(normalized_mutual_info_score(labels, clusters)),
+                "ari": float(adjusted_rand_score(labels, clusters)),
+            }
+            for name, value in scores.items():
+                curves.setdefault(f"{method}_{name}", []).append(value)
+        curves.setdefault("ours_calibration_error", []).append(calibration_error(ours, complete))
+    return found | {"curves": curves}
+
+
+def _told(
+    fitted: Fitted, images: Tensor, fraction: float, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return probabilities of clusters by the partial posterior, and by the supervised baseline."""
+    generator = torch.Generator().manual_seed(seed)  # the same masks on every device
+    ours, theirs = [], []
+    for block in torch.split(images, _AT_ONCE):
+        x = read(block)
+        observed = Bernoulli(fraction).sample(x.shape, generator).to(x.device)
+        ours.append(cluster_probabilities(fitted.model, x, observed))
+        seen = torch.cat([x * observed, observed.to(x.dtype)], dim=1)
+        theirs.append(fitted.supervised(seen).softmax(-1))
+    together = (torch.cat(each).double().cpu().numpy() for each in (ours, theirs))
+    return next(together), next(together)
+
+
+def _summary(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    accuracy = np.array([run["accuracy"] for run in runs])
+    ours, theirs = (
+        np.array([run["curves"][f"{method}_accuracy"] for run in runs])
+        for method in ("ours", "supervised")
+    )
+    errors = np.array([run["curves"]["ours_calibration_error"] for run in runs])
+    return {
+        "accuracy_median": float(np.median(accuracy)),
+        "accuracy_worst": float(accuracy.min()),
+        "worst_behind_supervised": float((theirs - ours).mean(0).max()),
+        "calibration_error": float(errors.mean()),
+    }
+
+
+def _figure(result: dict[str, Any]) -> "Figure":
+    """Return accuracy by the part that is seen, of both methods, each seed as a thin line."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for method, colour in (("ours", "tab:blue"), ("supervised", "tab:orange")):
+        curves = np.array([run["curves"][f"{method}_accuracy"] for run in result["runs"]])
+        for curve in curves:
+            axes.plot(result["fractions"], curve, color=colour, alpha=0.25, linewidth=0.8)
+        name = "Posterior Matching" if method == "ours" else "supervised by the clusters"
+        axes.plot(result["fractions"], np.median(curves, 0), color=colour, label=name)
+    axes.set(xlabel="part of the pixels that is seen", ylabel="accuracy", title=result["dataset"])
+    axes.legend(loc="lower right", frameon=False)
+    return figure
+
+
+def _whole(values: Tensor) -> Whole:
+    return np.asarray(values.cpu().numpy(), np.int64)
