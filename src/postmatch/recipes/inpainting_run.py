@@ -102,7 +102,6 @@ def train(
         max_seconds=max_seconds,
         show=show,
     )
-    write_weights(weights, trained)
     parts = {"vae": trained.vae, "partial": trained.partial}
     result = {
         "experiment": "inpainting",
@@ -121,7 +120,8 @@ def train(
         },
         "rows": {"train": len(rows)},
     }
-    write_result(path, result)
+    write_result(path, result)  # before the weights, which old scores must not stand beside
+    write_weights(weights, trained)
 
 
 def evaluate(
