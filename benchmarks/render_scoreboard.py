@@ -55,6 +55,7 @@ NAMES_OF = {
     "gaussian_mixture": "Gaussian mixture",
     "gaussian": "Gaussian",
     "nsf": "neural spline flow",
+    "maf": "masked autoregressive flow",
 }
 
 

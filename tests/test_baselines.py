@@ -340,9 +340,11 @@ def test_peers_are_judged_by_the_masks_and_units_of_our_own_models() -> None:
 # The flow
 
 
-def test_the_flows_density_integrates_to_one() -> None:
+@pytest.mark.parametrize("kind", flow.TRANSFORMS)
+def test_a_flows_density_integrates_to_one(kind: flow.Kind) -> None:
     pytest.importorskip("zuko")
-    model = flow.build(num_features=2, width=8, blocks=1)
+    torch.manual_seed(0)
+    model = flow.build(num_features=2, width=8, blocks=1, kind=kind)
     grid = torch.linspace(-7.0, 7.0, 281)
     x = torch.cartesian_prod(grid, grid)
     with torch.no_grad():
@@ -388,6 +390,7 @@ MODELS = {
     "gaussian": "Gaussian",
     "gaussian_mixture": "GaussianMixture",
     "nsf": "NSF",
+    "maf": "MAF",
 }
 
 
@@ -395,7 +398,7 @@ MODELS = {
 def test_the_script_trains_judges_and_writes_the_result(
     folder: Path, capsys: pytest.CaptureFixture[str], method: str
 ) -> None:
-    if method == "nsf":
+    if method in flow.TRANSFORMS:
         pytest.importorskip("zuko")
     words = ["--method", method, "--steps", "3", "--test-rows", "30", "--samples", "4"]
     code = run.main([*words, "--seed", "5", "--device", "cpu", "-o", str(folder / "results")])
@@ -413,7 +416,9 @@ def test_the_script_trains_judges_and_writes_the_result(
     }
     assert written["rows"]["train"] == 300
     assert written["rows"]["test"] == 30
-    names = {"joint_log_prob"} if method == "nsf" else {"log_prob", "log_prob_std", "nrmse"}
+    names = (
+        {"joint_log_prob"} if method in flow.TRANSFORMS else {"log_prob", "log_prob_std", "nrmse"}
+    )
     assert names <= written["metrics"].keys()
     assert all(math.isfinite(value) for value in written["metrics"].values())
     trained = method in ("vaeac", "partial_vae", "nsf")

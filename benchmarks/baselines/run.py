@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flow import nsf
+from flow import maf, nsf
 from gaussian import gaussian, gaussian_mixture
 from partial_vae import partial_vae
 from postmatch.data.uci import NAMES, load
@@ -33,6 +33,7 @@ METHODS: dict[str, Callable[[Task], Outcome]] = {
     "gaussian": gaussian,
     "gaussian_mixture": gaussian_mixture,
     "nsf": nsf,
+    "maf": maf,
 }
 
 
