@@ -152,12 +152,13 @@ def _best(dataset: Name) -> Config:
         )  # fmt: skip
     if dataset in ("power", "gas"):
         return replace(shared, steps=15_000, mask_blocks=2, feature_components=5)
-    many = dataset == "miniboone"
-    return replace(
-        shared, steps=2_500 if many else 4_000, batch_size=256, latent_size=44 if many else 24,
-        width=128, mask_width=128, mask_blocks=1, components=4, feature_components=5,
-        learning_rate=3e-3, keep_best=False, settled=True,
+    few = replace(
+        shared, batch_size=256, width=128, mask_blocks=1, components=4, feature_components=5,
+        keep_best=False, settled=True,
     )  # fmt: skip
+    if dataset == "miniboone":
+        return replace(few, steps=2_500, latent_size=44, mask_width=256, learning_rate=3e-3)
+    return replace(few, steps=8_000, latent_size=24, mask_width=128, learning_rate=1e-3)
 
 
 def build(config: Config) -> MatchedVAE:
