@@ -1,5 +1,7 @@
 """Clusters that are trained: known ones are found again, and lost ones are noticed."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -85,12 +87,33 @@ def test_batches_are_varied_and_codes_are_not() -> None:
     assert np.array_equal(codes_of(trained, stored, read), codes_of(trained, stored / 10.0))
 
 
+def test_groups_are_kept_first_and_what_is_decoded_is_the_row_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, _ = rows(100)
+    asked: list[tuple[Tensor, Tensor | None]] = []
+    loss = VaDE.loss
+
+    def heard(self: VaDE, x: Tensor, **how: Any) -> Tensor:
+        asked.append((x, how.get("clusters")))
+        return loss(self, x, **how)
+
+    monkeypatch.setattr(VaDE, "loss", heard)
+    brief = ClusterPlan(Plan(2), Plan(3), Plan(4), batch_size=16, starts=1, attempts=1)
+    report = fit_clusters(model(), x, brief, vary=lambda some, _: some + 100.0)
+    kept = [clusters for _, clusters in asked if clusters is not None]
+    assert (len(report.groups), report.groups[0].steps) == (1, 4)
+    assert len(kept) >= 4
+    assert all(clusters.shape == (16,) for clusters in kept)
+    assert all(some.max() < 50.0 for some, _ in asked)
+
+
 def test_mixtures_start_where_codes_lie() -> None:
     generator = np.random.default_rng(0)
     centres = np.array([[0.0, 5.0], [40.0, 0.0], [-30.0, -20.0]])
     codes = np.repeat(centres, 200, axis=0) + generator.normal(size=(600, 2)) * [1.0, 3.0]
     fresh = model()
-    start_clusters(fresh, codes, num_starts=2)
+    start_clusters(fresh, codes, PLAN)
     prior = fresh.prior()
     order = prior.loc[:, 0].argsort()
     # Means within five standard errors, deviations, not variances, within a tenth.

@@ -20,11 +20,12 @@ from torch.testing import assert_close
 from linear_gaussian import linear_gaussian
 from postmatch.clustering import cluster_probabilities, entropy
 from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.autoregressive import mixture_net
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
-from postmatch.partial import PartialEncoder
+from postmatch.partial import ClusteredHead, PartialEncoder
 from postmatch.vaes.base import VAE, log_likelihood
-from postmatch.vaes.vade import VaDE
+from postmatch.vaes.vade import VaDE, independent_gaussians
 
 WEIGHTS = torch.tensor([0.2, 0.5, 0.3])
 MEAN = torch.tensor([[-2.0, 0.0], [1.5, 1.0], [0.0, -2.5]])
@@ -235,3 +236,38 @@ def test_only_a_prior_of_clusters_has_clusters() -> None:
         cluster_probabilities(
             MatchedVAE(plain, nn.Identity()), torch.zeros(1, 6), torch.ones(1, 6) > 0
         )  # type: ignore[arg-type]
+
+
+def test_a_cluster_that_is_taken_for_granted_gives_a_looser_bound() -> None:
+    model, x = vade(), torch.randn(6, 2)
+    posterior = model.encode(x)
+    with torch.no_grad():
+        best = model.loss(x, posterior=posterior, generator=torch.Generator().manual_seed(0))
+        each = torch.stack(
+            [
+                model.loss(
+                    x,
+                    posterior=posterior,
+                    generator=torch.Generator().manual_seed(0),
+                    clusters=torch.full((6,), c),
+                )
+                for c in range(3)
+            ]
+        )
+    # log sum exp over clusters, by its definition.
+    base = independent_gaussians(posterior)
+    log_each = model.prior().expected_log_joint(base)
+    assert torch.allclose(each.mT - best[:, None], log_each.logsumexp(-1, True) - log_each)
+    assert (each > best).all()
+
+
+def test_the_match_of_a_posterior_with_clusters_is_that_of_both() -> None:
+    model = vade()
+    head = ClusteredHead(4, 3, mixture_net(2, 2, 8, 1, 4))
+    approx, z = head(torch.randn(5, 4)), torch.randn(2, 5, 2)
+    share = model.prior().log_joint(z).softmax(-1)
+    expected = -sum(share[..., c] * approx.log_joint(z)[..., c] for c in range(3))
+    assert torch.allclose(model.match_at(approx, z), expected, atol=1e-5)
+    assert (model.match_at(approx, z) >= -approx.log_prob(z)).all()  # it asks for more
+    plain = Independent(Normal(torch.zeros(5, 2), 1.0), 1)
+    assert torch.equal(model.match_at(plain, z), -plain.log_prob(z))

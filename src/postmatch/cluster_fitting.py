@@ -1,10 +1,9 @@
-"""Training of a VAE with clusters: its codes first, a mixture of them, and then all together.
+"""Training of a VAE with clusters: its codes first, groups of them, and then all together.
 
 Few of the ways to start end well, and which do shows in the bound on the data alone: so several
 starts are tried where it must be, and no label is ever asked for.
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
@@ -12,10 +11,10 @@ from typing import final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 from torch import Tensor
+from torch.distributions import Distribution
 
+from postmatch.cluster_starts import Start, StartKind, start_of
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report
@@ -23,7 +22,6 @@ from postmatch.vaes.base import log_likelihood
 from postmatch.vaes.vade import VaDE, independent_gaussians
 
 _AT_ONCE = 2_000  # rows
-_FLOOR = 1e-4  # of a variance of codes, in units of their own
 _EMPTY = 0.1  # a cluster is lost that has less than this part of an equal share
 
 Read = Callable[[Tensor], Tensor]
@@ -38,14 +36,19 @@ class ClusterPlan:
     Args:
         codes: Of encoder and decoder without noise, whose codes the clusters start from.
         clusters: Of everything together.
+        groups: Of everything together before that, each row in the cluster of its group, so that
+            groups of any shape become clusters; None to leave it out.
         batch_size: Rows per step.
-        starts: Mixtures that are fitted to the codes, of which the likeliest is taken.
+        start: What the groups are: see :func:`postmatch.cluster_starts.start_of`.
+        starts: Ways to group the codes that are tried, of which the best is taken.
         attempts: Trainings of the clusters, at most; more than one if clusters were lost.
     """
 
     codes: Plan
     clusters: Plan
+    groups: Plan | None = None
     batch_size: int = 128
+    start: StartKind = "mixture"
     starts: int = 10
     attempts: int = 3
 
@@ -57,6 +60,7 @@ class ClusterReport:
 
     Args:
         codes: That of encoder and decoder.
+        groups: Those with rows kept in their groups, one per attempt if there are any.
         clusters: Those of everything together, one per attempt.
         losses: The bound that each attempt ended with, of all rows.
         shares: The part of the rows in each cluster, of each attempt.
@@ -64,6 +68,7 @@ class ClusterReport:
     """
 
     codes: Report
+    groups: list[Report] = field(default_factory=list)
     clusters: list[Report] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     shares: list[list[float]] = field(default_factory=list)
@@ -82,33 +87,41 @@ def fit_clusters(
 ) -> ClusterReport:
     """Train a VAE with clusters on complete rows.
 
-    An attempt that lost a cluster is followed by another from the same codes and another mixture;
-    the one with the best bound is kept, of those that lost the fewest clusters.
+    An attempt that lost a cluster is followed by another from the same codes and other groups; the
+    one with the best bound is kept, of those that lost the fewest clusters.
 
     Args:
         model: Untrained, on the device of the rows.
         rows: As they are stored.
         plan: How long.
         read: From rows as they are stored to what the model reads.
-        vary: Gives each batch of these another form that they might as well have had.
+        vary: Gives each batch of these another form that they might as well have had, which is
+            encoded in its place; what is decoded is the row itself.
         seed: Of batches, noise and mixtures.
         show: Told of the progress of each part.
     """
     generator = torch.Generator(rows.device).manual_seed(seed)
+    groups = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
 
-    def batch() -> Tensor:
+    def draw() -> tuple[Tensor, Distribution, Tensor]:
         shape = (min(plan.batch_size, len(rows)),)
         drawn = torch.randint(len(rows), shape, generator=generator, device=rows.device)
         x = read(rows[drawn])
-        return x if vary is None else vary(x, generator)
+        return x, model.encode(x if vary is None else vary(x, generator)), groups[drawn]
 
     def reconstruct(_: Tensor) -> Losses:
-        x = batch()
-        z = independent_gaussians(model.encode(x)).loc
+        x, posterior, _ = draw()
+        z = independent_gaussians(posterior).loc
         return {"codes": -log_likelihood(model.decode(z), x).mean()}
 
+    def grouped(_: Tensor) -> Losses:
+        x, posterior, own = draw()
+        loss = model.loss(x, posterior=posterior, generator=generator, clusters=own)
+        return {"groups": loss.mean()}
+
     def bound(_: Tensor) -> Losses:
-        return {"vae": model.loss(batch(), generator=generator).mean()}
+        x, posterior, _ = draw()
+        return {"vae": model.loss(x, posterior=posterior, generator=generator).mean()}
 
     how = {"generators": [generator], "show": show}
     report = ClusterReport(train(model.body, reconstruct, plan.codes, **how))  # type: ignore[arg-type]
@@ -116,7 +129,9 @@ def fit_clusters(
     found: list[tuple[int, float, dict[str, Tensor]]] = []
     for attempt in range(plan.attempts):
         model.load_state_dict(start)
-        start_clusters(model, codes, plan.starts, seed + attempt)
+        groups.copy_(torch.from_numpy(start_clusters(model, codes, plan, seed + attempt).groups))
+        if plan.groups is not None:
+            report.groups.append(train(model, grouped, plan.groups, **how))  # type: ignore[arg-type]
         report.clusters.append(train(model, bound, plan.clusters, **how))  # type: ignore[arg-type]
         loss, shares = _outcome(model, rows, read, seed)
         lost = int(sum(share < _EMPTY / len(shares) for share in shares))
@@ -138,25 +153,17 @@ def codes_of(model: VaDE, rows: Tensor, read: Read = lambda x: x) -> NDArray[np.
     return torch.cat(means).double().cpu().numpy()
 
 
-def start_clusters(model: VaDE, codes: NDArray[np.float64], num_starts: int, seed: int = 0) -> None:
-    """Let clusters start as the likeliest of several mixtures that are fitted to codes."""
-    unit = codes.std() + 1e-12
-    mixture = GaussianMixture(
-        len(model.logits),
-        covariance_type="diag",
-        n_init=num_starts,
-        max_iter=300,
-        reg_covar=_FLOOR,
-        random_state=seed,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # training goes on from there anyway
-        mixture.fit(codes / unit)
-    parameters = (mixture.weights_, mixture.means_ * unit, np.sqrt(mixture.covariances_) * unit)
+def start_clusters(
+    model: VaDE, codes: NDArray[np.float64], plan: ClusterPlan, seed: int = 0
+) -> Start:
+    """Let clusters start as groups of codes, and return these."""
     like = model.mean
+    start = start_of(plan.start, codes, len(model.logits), plan.starts, seed, like.device)
+    parameters = (start.weights, start.mean, start.scale)
     model.set_clusters(
         *(torch.as_tensor(p, dtype=like.dtype, device=like.device) for p in parameters)
     )
+    return start
 
 
 @torch.no_grad()

@@ -213,10 +213,12 @@ def cluster_accuracy(
         clusters: The cluster of each row, 0 and up.
         labels: Its label, 0 and up.
         names: The label of each cluster, as :func:`matched_clusters` found it on other rows; None
-            for the best on these.
+            for the best on these. A cluster without a name is wrong.
     """
     names = matched_clusters(clusters, labels) if names is None else np.asarray(names, np.int64)
-    return float(np.mean(names[np.asarray(clusters, np.int64)] == np.asarray(labels, np.int64)))
+    clusters = np.asarray(clusters, np.int64)
+    named = np.pad(names, (0, max(0, clusters.max() + 1 - len(names))), constant_values=-1)
+    return float(np.mean(named[clusters] == np.asarray(labels, np.int64)))
 
 
 def calibration_error(probabilities: ArrayLike, truth: ArrayLike, num_bins: int = 15) -> float:

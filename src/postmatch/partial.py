@@ -9,6 +9,7 @@ from torch.distributions import Distribution, Independent, MultivariateNormal, N
 from torch.nn import functional as F
 
 from postmatch.distributions.autoregressive import AutoregressiveMixture
+from postmatch.distributions.clustered import ClusteredMixture
 from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.precision import full_precision
@@ -154,3 +155,24 @@ class AutoregressiveHead(nn.Module):
     def forward(self, features: Tensor) -> Distribution:
         """Return the mixture, batch shape ``(batch,)``."""
         return AutoregressiveMixture(self.net, features)
+
+
+@final
+class ClusteredHead(nn.Module):
+    """Features to the probability of each cluster, and to an autoregressive mixture given it.
+
+    Args:
+        in_size: Length of the features, which the net takes for its context.
+        num_clusters: How many clusters there are.
+        net: Of the mixtures.
+    """
+
+    def __init__(self, in_size: int, num_clusters: int, net: MaskedResidualNet) -> None:
+        super().__init__()
+        self.linear, self.net = Linear(in_size, num_clusters), net
+        self.told = nn.Parameter(torch.randn(num_clusters, in_size))
+
+    def forward(self, features: Tensor) -> Distribution:
+        """Return the mixture, batch shape ``(batch,)``."""
+        logits = full_precision(self.linear(features))
+        return ClusteredMixture(logits, self.net, features.unsqueeze(-2) + self.told)

@@ -16,8 +16,8 @@ from postmatch.recipes.clustering import Config, read, varied
 from postmatch.recipes.clustering_run import run
 
 SMALL = Config(
-    num_clusters=3, latent_size=2, components=2, code_steps=3, cluster_steps=3, match_steps=3,
-    batch_size=8, starts=1, attempts=1, precision="float32",
+    num_clusters=3, latent_size=2, components=2, code_steps=3, group_steps=3, cluster_steps=3,
+    match_steps=3, batch_size=8, starts=1, attempts=1, precision="float32",
 )  # fmt: skip
 
 
@@ -60,8 +60,8 @@ def test_every_seed_is_trained_judged_and_reported(folder: Path) -> None:
 
 def test_trained_for_longer_the_thirds_are_found(folder: Path) -> None:
     config = dataclasses.replace(
-        SMALL, code_steps=40, cluster_steps=20, match_steps=1, starts=3, learning_rate=3e-3,
-        shift=0.0, turn=0.0, stretch=0.0,
+        SMALL, code_steps=40, group_steps=10, cluster_steps=10, match_steps=1, starts=3,
+        learning_rate=3e-3, shift=0.0, turn=0.0, stretch=0.0,
     )  # fmt: skip
     found = run("mnist", folder, config=config, seeds=(0,), fractions=(1.0,))["runs"][0]
     assert found["accuracy"] > 0.9

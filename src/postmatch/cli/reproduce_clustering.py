@@ -27,6 +27,9 @@ def clustering(
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Fewer updates of each part than usual.")
     ] = None,
+    max_minutes: Annotated[
+        float, typer.Option(metavar="M", min=0.0, help="Of training, per seed; 0: no limit.")
+    ] = 0.0,
     test_rows: Annotated[
         int | None, typer.Option(metavar="N", min=20, help="How many test images are judged.")
     ] = None,
@@ -49,7 +52,7 @@ def clustering(
             raise ValueError(f"--dataset must be one of {', '.join(DATASETS)}, got {dataset!r}")
         config, which = Config(), tuple(range(running.seed, running.seed + seeds))
         if steps is not None:
-            parts = {f"{part}_steps": steps for part in ("code", "cluster", "match")}
+            parts = {f"{part}_steps": steps for part in ("code", "group", "cluster", "match")}
             config = dataclasses.replace(config, **parts)  # type: ignore[arg-type]
         with progress_bar("Training", quiet=here.quiet) as show:
             result = clustering_run.run(
@@ -58,6 +61,7 @@ def clustering(
                 config=config,
                 seeds=which,
                 test_rows=test_rows,
+                max_seconds=60.0 * max_minutes,
                 device=device_of(running.device),
                 show=show,
             )

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from postmatch.cluster_fitting import ClusterPlan, ClusterReport, fit_clusters
+from postmatch.cluster_starts import StartKind
 from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.autoregressive import mixture_net
 from postmatch.masks import MaskDistribution, UniformCount
 from postmatch.nets.linear import Linear
-from postmatch.partial import DiagonalHead
+from postmatch.partial import ClusteredHead, DiagonalHead, MaskedEncoder
 from postmatch.randomness import seeded
-from postmatch.recipes.mnist_latent import FEATURES, image_encoder, image_partial, image_vae
+from postmatch.recipes.mnist_latent import FEATURES, image_encoder, image_vae
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Precision, Progress, Report
 from postmatch.vaes.vade import VaDE, independent_gaussians
@@ -35,13 +37,15 @@ class Config:
         latent_size: Length of z.
         components: Mixture components of an entry of z given a part of an image.
         code_steps: Updates of encoder and decoder before there are clusters.
+        group_steps: Updates of everything together, images kept in groups of codes.
         cluster_steps: Updates of everything together.
         match_steps: Updates of q(z | x_o) and of the supervised baseline.
         batch_size: Images per update.
         shift: How far images are moved at random in training, at most, in pixels.
         turn: How far they are turned, in degrees.
         stretch: By which part they are made larger or smaller.
-        starts: Mixtures that are fitted to the codes.
+        start: What these groups are.
+        starts: Ways to group the codes that are tried.
         attempts: Trainings of the clusters, at most.
     """
 
@@ -49,13 +53,15 @@ class Config:
     latent_size: int = 10
     components: int = 10
     code_steps: int = 15_000
-    cluster_steps: int = 30_000
+    group_steps: int = 10_000
+    cluster_steps: int = 10_000
     match_steps: int = 20_000
     batch_size: int = 128
     learning_rate: float = 1e-3
     shift: float = 2.0
     turn: float = 10.0
     stretch: float = 0.1
+    start: StartKind = "connected"
     starts: int = 10
     attempts: int = 3
     precision: Precision = "tf32"
@@ -86,7 +92,10 @@ def build(config: Config) -> MatchedVAE:
     """Return the untrained model."""
     size = config.latent_size
     body = image_vae(size, DiagonalHead(FEATURES, size))
-    return MatchedVAE(VaDE(body, size, config.num_clusters), image_partial(size, config.components))
+    net = mixture_net(size, config.components, 256, 2, FEATURES)
+    head = ClusteredHead(FEATURES, config.num_clusters, net)
+    partial = MaskedEncoder(image_encoder(2), head)
+    return MatchedVAE(VaDE(body, size, config.num_clusters), partial)
 
 
 def read(images: Tensor) -> Tensor:
@@ -113,6 +122,7 @@ def fit(
     images: Tensor,
     *,
     seed: int = 0,
+    max_seconds: float = 0.0,
     show: Callable[[Progress], None] | None = None,
 ) -> Fitted:
     """Train clusters of complete images, then what tells them from a part, both ways.
@@ -121,17 +131,21 @@ def fit(
         config: What is trained.
         images: uint8, ``(rows, 1, 28, 28)``, on the device to train on.
         seed: Decides weights, batches, masks and noise.
+        max_seconds: Train no longer than this, each part its share; 0 for no limit.
         show: Told of the progress of each part.
     """
+    per_step = max_seconds / _steps(config)
     with seeded(seed):
         model = build(config).to(images.device)
         supervised = nn.Sequential(image_encoder(2), Linear(FEATURES, config.num_clusters))
         supervised.to(images.device)
     assert isinstance(model.vae, VaDE)
     plan = ClusterPlan(
-        _plan(config, config.code_steps),
-        _plan(config, config.cluster_steps),
+        _plan(config, config.code_steps, per_step),
+        _plan(config, config.cluster_steps, per_step),
+        _plan(config, config.group_steps, per_step) if config.group_steps else None,
         config.batch_size,
+        config.start,
         config.starts,
         config.attempts,
     )
@@ -139,7 +153,8 @@ def fit(
     clusters = fit_clusters(model.vae, images, plan, read=read, vary=vary, seed=seed, show=show)
     model.vae.requires_grad_(False)
     labels = assignments(model.vae, images)
-    match = _fit_parts(config, model, supervised, images, labels, seed, show)
+    plan_of_parts = _plan(config, config.match_steps, per_step)
+    match = _fit_parts(config, plan_of_parts, model, supervised, images, labels, seed, show)
     return Fitted(model.eval(), supervised.eval(), clusters, match)
 
 
@@ -155,6 +170,7 @@ def assignments(vae: VaDE, images: Tensor) -> Tensor:
 
 def _fit_parts(
     config: Config,
+    plan: Plan,
     model: MatchedVAE,
     supervised: nn.Module,
     images: Tensor,
@@ -175,11 +191,14 @@ def _fit_parts(
         matched = model.losses(x, None, observed, train_vae=False, generator=generator)
         return matched | {"supervised": F.cross_entropy(told, labels[drawn])}
 
-    plan = _plan(config, config.match_steps)
     return train(both, loss, plan, generators=[generator], show=show)
 
 
-def _plan(config: Config, steps: int) -> Plan:
+def _steps(config: Config) -> int:
+    return config.code_steps + config.group_steps + config.cluster_steps + config.match_steps
+
+
+def _plan(config: Config, steps: int, seconds_per_step: float = 0.0) -> Plan:
     return Plan(
         steps,
         learning_rate=config.learning_rate,
@@ -187,6 +206,7 @@ def _plan(config: Config, steps: int) -> Plan:
         final_rate=0.01,
         weight_decay=0.0,
         average=0.999,
+        max_seconds=steps * seconds_per_step,
         precision=config.precision,
     )
 

@@ -37,6 +37,7 @@ def run(
     seeds: Sequence[int] = SEEDS,
     fractions: Sequence[float] = FRACTIONS,
     test_rows: int | None = None,
+    max_seconds: float = 0.0,
     device: torch.device | str = "cpu",
     show: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
@@ -51,13 +52,15 @@ def run(
         seeds: Of the trainings.
         fractions: Of the pixels that are seen.
         test_rows: At most so many images are judged; None for all.
+        max_seconds: Train each seed no longer than this; 0 for no limit.
         device: Where.
         show: Told of the progress of each part.
     """
     device, config = torch.device(device), Config() if config is None else config
     data = load_images(dataset)
     images = data.train.to(device)
-    trained = [fit(config, images, seed=seed, show=show) for seed in seeds]
+    how = {"max_seconds": max_seconds, "show": show}
+    trained = [fit(config, images, seed=seed, **how) for seed in seeds]  # type: ignore[arg-type]
     each = [_judged(fitted, data, fractions, test_rows, device) for fitted in trained]
     reports = [fitted.clusters for fitted in trained]
     result: dict[str, Any] = {
@@ -88,7 +91,12 @@ def run(
 
 
 def _parts(fitted: Fitted) -> list[Any]:
-    return [fitted.clusters.codes, *fitted.clusters.clusters, fitted.match]
+    return [
+        fitted.clusters.codes,
+        *fitted.clusters.groups,
+        *fitted.clusters.clusters,
+        fitted.match,
+    ]
 
 
 @torch.no_grad()

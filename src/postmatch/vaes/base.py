@@ -93,11 +93,18 @@ class VAE(nn.Module, abc.ABC):
             target = self.encode(x, available)
         z = draws_to_match(target, num_samples, generator, train_target=train_target)
         with branch.beside(z):
-            matched = -approx.log_prob(z).mean(0)
+            matched = self.match_at(approx, z).mean(0)
         if not train_vae:
             return {"match": branch.join(matched)}
         loss = self.loss(x, available, beta=beta, posterior=target, generator=generator)
         return {"vae": loss, "match": branch.join(matched)}
+
+    def match_at(self, approx: Distribution, z: Tensor) -> Tensor:
+        r"""Return what the match costs at draws of z, :math:`-\log q_\theta(z \mid x_o)`.
+
+        A model overrides it whose latent is more than z.
+        """
+        return -approx.log_prob(z)
 
     @torch.no_grad()
     def log_evidence(

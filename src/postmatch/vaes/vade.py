@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal
 from torch.nn import functional as F
 
+from postmatch.distributions.clustered import ClusteredMixture
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.distributions.noise import draw_scored
 from postmatch.vaes.base import VAE, log_likelihood
@@ -71,6 +72,7 @@ class VaDE(VAE):
         beta: float | Tensor = 1.0,
         posterior: Distribution | None = None,
         generator: torch.Generator | None = None,
+        clusters: Tensor | None = None,
     ) -> Tensor:
         r"""Return the negative bound on log p(x) of each row, with a posterior of clusters, too.
 
@@ -80,14 +82,38 @@ class VaDE(VAE):
         The middle term is what :math:`q(z \mid x)\, q(c \mid x)` gives at the best
         :math:`q(c \mid x)`, in closed form; VaDE takes that of a draw of z, which is noisier and
         no better. See the base.
+
+        Args:
+            x: Rows.
+            available: What is known of them.
+            beta: Weight of all but the likelihood.
+            posterior: q(z | x), if it is known.
+            generator: Of the noise.
+            clusters: The cluster that each row is taken to be in, ``(batch,)``: a looser bound.
         """
         posterior = self.encode(x, available) if posterior is None else posterior
         base = independent_gaussians(posterior)
         z, _ = draw_scored(posterior, generator)
         log_x = log_likelihood(self.decode(z), x, available)
-        log_prior = self.prior().expected_log_joint(base).logsumexp(-1)
+        log_each = self.prior().expected_log_joint(base)
+        if clusters is None:
+            log_prior = log_each.logsumexp(-1)
+        else:
+            log_prior = log_each.gather(-1, clusters[:, None]).squeeze(-1)
         entropy: Tensor = base.entropy().sum(-1)  # type: ignore[no-untyped-call]
         return -(log_x + beta * (log_prior + entropy))
+
+    def match_at(self, approx: Distribution, z: Tensor) -> Tensor:
+        r"""Return what the match of z and of its cluster costs, where both are asked for.
+
+        .. math:: -\sum_c p(c \mid z) \log q_\theta(z, c \mid x_o)
+
+        Clusters are known given z, so a posterior that tells them first learns them directly.
+        """
+        if not isinstance(approx, ClusteredMixture):
+            return super().match_at(approx, z)
+        share = self.prior().log_clusters(z).exp().detach()
+        return -(share * approx.log_joint(z)).sum(-1)
 
 
 def independent_gaussians(posterior: Distribution) -> Normal:
