@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from postmatch.nets.convolution import Convolution
-from postmatch.nets.fused import activated, gelu
+from postmatch.nets.fused import activated, forked, gelu
 from postmatch.nets.linear import GradientPlaces, Half, Linear
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -75,3 +75,36 @@ def test_float32_layers_keep_their_digits_among_halves() -> None:
         out.sum().backward()
     assert_close(out, layer(torch.ones(2, 6)))
     assert_close(places[layer.weight], torch.full((3, 6), 2.0))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_a_fork_meet(device: str, dtype: torch.dtype) -> None:
+    x = torch.randn(3, 5, 7, 70, generator=torch.Generator().manual_seed(2)).to(device, dtype)
+    weights = torch.randn(2, *x.shape, generator=torch.Generator().manual_seed(3)).to(device)
+    x.requires_grad_()
+    both = forked(x)
+    (found,) = torch.autograd.grad((weights * torch.stack(both)).sum(), x)
+    exact = x.detach().double().requires_grad_()
+    loss = (weights[0] * gelu(exact)).sum() + (weights[1] * exact).sum()
+    (expected,) = torch.autograd.grad(loss, exact)
+    apart = (found.double() - expected).abs().max() / expected.abs().max()
+    assert apart < (0.02 if dtype == torch.bfloat16 else 1e-5)
+    with torch.no_grad():
+        assert_close(forked(x)[0], gelu(x))
+
+
+@GPU
+@pytest.mark.parametrize("shape", [(30, 28, 28, 48), (5, 7, 7, 6), (3, 3, 3, 16), (9, 14, 10, 64)])
+def test_gradients_of_a_convolutions_weight_are_those_of_torch(shape: tuple[int, ...]) -> None:
+    from postmatch.nets.convolution_kernels import weight_gradient
+
+    gradient, x = torch.randn(2, *shape, device="cuda").bfloat16()
+    weight = torch.zeros(shape[-1], shape[-1], 3, 3, device="cuda")
+    across = [t.double().movedim(-1, 1) for t in (gradient, x)]
+    _, expected, _ = torch.ops.aten.convolution_backward(
+        *across, weight.double(), None, *[[1, 1]] * 3, False, [0, 0], 1, [False, True, False]
+    )
+    assert_close(
+        weight_gradient(gradient, x).double(), expected.movedim(1, -1), rtol=1e-3, atol=0.05
+    )

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from postmatch.distributions.gaussian import Gaussian
-from postmatch.nets.fused import can_fuse
+from postmatch.nets.kernels import can_fuse
 
 MIN_SCALE = 1e-5
 

@@ -6,9 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from postmatch.nets.kernels import can_fuse
 from postmatch.nets.linear import GradientPlaces, fill_bias, places_of
 
 _SETTING = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, and the rest
+_MOST_CHANNELS = 64  # of which a kernel can hold three sums in its registers
+_MANY_PIXELS = 50_000  # below that, cuDNN is as fast
 
 
 @final
@@ -62,21 +65,34 @@ class _Convolution(torch.autograd.Function):
         x, value = ctx.saved_tensors
         places, gradient = ctx.places, gradient.contiguous().to(x.dtype)
         places.read.append(gradient)
-        across = [t.movedim(-1, 1) for t in (gradient, x, value)]
         with places.beside(ctx.weight, gradient, x), torch.no_grad():
-            _, found, _ = torch.ops.aten.convolution_backward(
-                *across, None, *_SETTING, [False, True, False]
-            )
-            places.place(ctx.weight, found.dtype).add_(found.movedim(1, -1))
+            found = _weight_gradient(gradient, x, value)
+            places.place(ctx.weight, x.dtype).add_(found)
             if ctx.bias is not None:
                 fill_bias(places, ctx.bias, gradient.flatten(0, 2))
         needed: Tensor | None = None
         if ctx.needs_input_grad[0]:
+            across = [t.movedim(-1, 1) for t in (gradient, x, value)]
             needed, _, _ = torch.ops.aten.convolution_backward(
                 *across, None, *_SETTING, [True, False, False]
             )
             needed = needed.movedim(1, -1)
         return needed, None, None, None
+
+
+def _weight_gradient(gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Return the gradient of a weight, ``(out, 3, 3, in)``."""
+    many = x.shape[:-1].numel() >= _MANY_PIXELS and x.shape[-1] <= _MOST_CHANNELS
+    if many and can_fuse(x) and x.dtype == torch.bfloat16:
+        from postmatch.nets.convolution_kernels import weight_gradient
+
+        return weight_gradient(gradient, x.contiguous())
+    across = [t.movedim(-1, 1) for t in (gradient, x, weight)]
+    _, found, _ = torch.ops.aten.convolution_backward(
+        *across, None, *_SETTING, [False, True, False]
+    )
+    moved: Tensor = found.movedim(1, -1)
+    return moved
 
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,7 +1,5 @@
 """A layer, its bias and its activation, in as few passes over memory as possible."""
 
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, final
 
 import torch
@@ -9,12 +7,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from postmatch.nets.convolution import Convolution
+from postmatch.nets.kernels import can_fuse
 from postmatch.nets.linear import GradientPlaces, Linear, places_of
 
 
 def gelu(x: Tensor) -> Tensor:
     """Return the activation of a hierarchy's networks."""
     return F.gelu(x, approximate="tanh")
+
+
+def forked(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the activation of a state, and the state for what else reads it.
+
+    In training on a GPU, their gradients meet in one pass.
+    """
+    if x.requires_grad and can_fuse(x):
+        activation, same = _Forked.apply(x)  # type: ignore[no-untyped-call]
+        return activation, same
+    return gelu(x), x
 
 
 def activated(layer: Linear | Convolution, x: Tensor, more: Tensor | None = None) -> Tensor:
@@ -38,16 +48,6 @@ def activated(layer: Linear | Convolution, x: Tensor, more: Tensor | None = None
     if more is not None:
         hidden = (torch.unflatten(hidden, 0, (-1, len(more))) + more).flatten(0, 1)
     return gelu(hidden)
-
-
-def can_fuse(x: Tensor) -> bool:
-    """Return whether there are kernels for where a tensor is."""
-    return x.is_cuda and _has_triton()
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
 
 
 @final
@@ -79,3 +79,23 @@ class _Activated(torch.autograd.Function):
         with places.beside(ctx.bias, sums), torch.no_grad():
             places.places[ctx.bias].addmv_(sums.mT, places.ones_like_rows(sums))
         return found, None, None if more is None else found, None
+
+
+@final
+class _Forked(torch.autograd.Function):
+    """gelu(x) and x, whose gradients become one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both."""
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        return gelu(x), x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, activated: Tensor, same: Tensor) -> Tensor:
+        """Return the gradient of x."""
+        from postmatch.nets.fused_kernels import forked_backward
+
+        (x,) = ctx.saved_tensors
+        return forked_backward(activated.contiguous(), same.contiguous(), x)

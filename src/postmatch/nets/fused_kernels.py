@@ -54,6 +54,23 @@ def _backward(
     tl.store(sums + tl.program_id(0) * channels + channel, tl.sum(found, 0), mask=real)
 
 
+@triton.jit
+def _forked(activated, same, x, out, length, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < length
+    _, slope = _parts(tl.load(x + at, mask=inside).to(tl.float32))
+    found = tl.load(activated + at, mask=inside).to(tl.float32) * slope
+    found += tl.load(same + at, mask=inside).to(tl.float32)
+    tl.store(out + at, found.to(out.dtype.element_ty), mask=inside)
+
+
+def forked_backward(activated: Tensor, same: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient of x from that of gelu(x) and that of x itself."""
+    out, length = torch.empty_like(x), x.numel()
+    _forked[(triton.cdiv(length, _BLOCK),)](activated, same, x, out, length, _BLOCK)
+    return out
+
+
 def gelu_forward(x: Tensor, bias: Tensor, more: Tensor | None) -> Tensor:
     """Return gelu(x + bias + more); see :func:`postmatch.nets.fused.activated`."""
     out, length = torch.empty_like(x), x.numel()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from postmatch.nets.convolution import Convolution
-from postmatch.nets.fused import activated, gelu
+from postmatch.nets.fused import activated, forked, gelu
 from postmatch.nets.hierarchy_layout import HierarchyLayout, Place
 from postmatch.nets.linear import Linear, linear
 from postmatch.nets.precision import full_precision
@@ -80,7 +80,8 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` plus its correction."""
-        correction: Tensor = self.last(self.trunk(gelu(x)))
+        features, x = forked(x)
+        correction: Tensor = self.last(self.trunk(features))
         return x + correction
 
 
@@ -240,7 +241,7 @@ class TopDown(nn.Module):
                 state = levels[i - 1](*at)
             if place.source is not None:
                 state = (_grown(state, place.size) + self._start(place)).contiguous()
-            features = gelu(state)
+            features, state = forked(state)
             if ahead is not None:
                 ahead(i, features)
             hidden = level.trunk(features)
