@@ -102,3 +102,17 @@ def test_few_and_equal_codes_are_no_trouble(kind: StartKind) -> None:
     parts: list[Tensor] = [torch.from_numpy(np.asarray(part)) for part in start]
     assert all(torch.isfinite(part).all() for part in parts)
     assert (start.scale > 0).all()
+
+
+def test_features_of_the_clusters_are_learned_for_them_alone() -> None:
+    torch.manual_seed(0)
+    head = ClusteredHead(8, 3, mixture_net(2, 2, 16, 1, 8), own=5)
+    features, z = torch.randn(4, 8, requires_grad=True), torch.randn(4, 2)
+    distribution = head(features)
+    given = AutoregressiveMixture(distribution.net, distribution.contexts[:, 1])
+    (of_z,) = torch.autograd.grad(given.log_prob(z).sum(), features, retain_graph=True)
+    (of_c,) = torch.autograd.grad(distribution.log_weights[:, 1].sum(), features)
+    assert (of_z[:, :5] == 0.0).all()
+    assert (of_z[:, 5:] != 0.0).any()
+    assert (of_c[:, :5] != 0.0).any()
+    assert (of_c[:, 5:] == 0.0).all()

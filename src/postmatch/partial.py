@@ -165,14 +165,21 @@ class ClusteredHead(nn.Module):
         in_size: Length of the features, which the net takes for its context.
         num_clusters: How many clusters there are.
         net: Of the mixtures.
+        own: So many of the first features are learned for the clusters alone, as by a classifier;
+            0 if all features serve both, of which z then has by far the larger say.
     """
 
-    def __init__(self, in_size: int, num_clusters: int, net: MaskedResidualNet) -> None:
+    def __init__(
+        self, in_size: int, num_clusters: int, net: MaskedResidualNet, own: int = 0
+    ) -> None:
         super().__init__()
-        self.linear, self.net = Linear(in_size, num_clusters), net
+        self.own, self.net = own, net
+        self.linear = Linear(own or in_size, num_clusters)
         self.told = nn.Parameter(torch.randn(num_clusters, in_size))
 
     def forward(self, features: Tensor) -> Distribution:
         """Return the mixture, batch shape ``(batch,)``."""
-        logits = full_precision(self.linear(features))
-        return ClusteredMixture(logits, self.net, features.unsqueeze(-2) + self.told)
+        own, others = features.tensor_split([self.own], dim=-1)
+        logits = full_precision(self.linear(own if self.own else others))
+        context = torch.cat([own.detach(), others], dim=-1).unsqueeze(-2) + self.told
+        return ClusteredMixture(logits, self.net, context)

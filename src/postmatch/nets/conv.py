@@ -1,8 +1,12 @@
-"""Plain convolutional networks between images and vectors."""
+"""Plain convolutional networks between images and vectors.
+
+Inside, the channels of a pixel lie side by side, as libraries of convolutions want them.
+"""
 
 from collections.abc import Sequence
 from typing import final
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,6 +38,7 @@ class ConvEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``(batch, features)`` of ``(batch, channels, height, width)``."""
+        x = x.contiguous(memory_format=torch.channels_last)
         for layer in self.layers:
             x = F.leaky_relu(layer(x), _SLOPE)
         return x.flatten(1)
@@ -61,10 +66,10 @@ class ConvDecoder(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Return ``(..., channels, height, width)`` of ``(..., latent_size)``."""
-        x = z.reshape(-1, z.shape[-1], 1, 1)
+        x = z.reshape(-1, z.shape[-1], 1, 1).contiguous(memory_format=torch.channels_last)
         for i, layer in enumerate(self.layers):
             x = layer(F.leaky_relu(x, _SLOPE) if i else x)
-        return x.view(*z.shape[:-1], *x.shape[1:])
+        return x.contiguous().view(*z.shape[:-1], *x.shape[1:])
 
 
 def _same(kernel: int) -> int:

@@ -57,6 +57,19 @@ class ResidualMLP(nn.Module):
 
 
 @final
+class SideBySide(nn.Module):
+    """What several networks make of the same input, side by side."""
+
+    def __init__(self, *nets: nn.Module) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(nets)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return their features, ``(..., sum of features)``."""
+        return torch.cat([net(x) for net in self.nets], dim=-1)
+
+
+@final
 class WithInput(nn.Module):
     """Features of a network and, after them, its input: a head may then pass values on as they are.
 

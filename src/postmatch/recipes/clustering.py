@@ -15,6 +15,7 @@ from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import mixture_net
 from postmatch.masks import MaskDistribution, UniformCount
 from postmatch.nets.linear import Linear
+from postmatch.nets.mlp import SideBySide
 from postmatch.partial import ClusteredHead, DiagonalHead, MaskedEncoder
 from postmatch.randomness import seeded
 from postmatch.recipes.mnist_latent import FEATURES, image_encoder, image_vae
@@ -92,9 +93,9 @@ def build(config: Config) -> MatchedVAE:
     """Return the untrained model."""
     size = config.latent_size
     body = image_vae(size, DiagonalHead(FEATURES, size))
-    net = mixture_net(size, config.components, 256, 2, FEATURES)
-    head = ClusteredHead(FEATURES, config.num_clusters, net)
-    partial = MaskedEncoder(image_encoder(2), head)
+    net = mixture_net(size, config.components, 256, 2, 2 * FEATURES)
+    head = ClusteredHead(2 * FEATURES, config.num_clusters, net, own=FEATURES)
+    partial = MaskedEncoder(SideBySide(image_encoder(2), image_encoder(2)), head)
     return MatchedVAE(VaDE(body, size, config.num_clusters), partial)
 
 
