@@ -210,6 +210,13 @@ class Conditional:
         """
         if not all(0.0 <= level <= 1.0 for level in levels):
             raise ValueError(f"levels must lie in [0, 1], got {list(levels)}")
+        x = self.shared_samples(num_samples, seed)
+        at = torch.tensor(list(levels), device=x.device, dtype=x.dtype)
+        return torch.where(self.observed, self.x, torch.quantile(x, at, dim=0))
+
+    @torch.no_grad()
+    def shared_samples(self, num_samples: int, seed: int = 0) -> Tensor:
+        """Draw as :meth:`sample` does, but all rows share one set of quasi-random noise."""
         decoded = self.marginals(num_samples, seed)
         first, more = noise_size(self.latent), noise_size(decoded)
         if first is None or more is None:
@@ -219,8 +226,7 @@ class Conditional:
             # Asking for more axes of the same noise changes none of the first ones, which z has.
             uniform = quasi_uniform(num_samples, first + more, seed, self.x.device)
             x = from_noise(decoded, uniform[..., first:])
-        at = torch.tensor(list(levels), device=x.device, dtype=x.dtype)
-        return torch.where(self.observed, self.x, torch.quantile(x, at, dim=0))
+        return torch.where(self.observed, self.x, x)
 
     @torch.no_grad()
     def marginals(self, num_samples: int = 32, seed: int = 0) -> Distribution:

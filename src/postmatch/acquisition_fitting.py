@@ -1,0 +1,165 @@
+"""Training of networks that tell what to measure next, for a model that stays as it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from postmatch.acquisition import AmortisedGain, LookaheadGain, Offers, entropies_after, entropy
+from postmatch.conditioning import Conditional, MatchedVAE
+from postmatch.masks import MaskDistribution
+from postmatch.objectives import draws_to_match
+from postmatch.training.engine import train
+from postmatch.training.plan import Losses, Plan, Progress, Report
+
+Read = Callable[[Tensor], Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class AcquisitionPlan:
+    """How a network is trained.
+
+    Args:
+        plan: How long and how fast.
+        batch_size: Rows per step.
+        num_offers: Offers that a step looks at, drawn at random for all of its rows.
+        num_samples: Draws of what would be seen, per row and step.
+    """
+
+    plan: Plan
+    batch_size: int = 64
+    num_offers: int = 32
+    num_samples: int = 4
+
+
+def fit_amortised(
+    acquirer: AmortisedGain,
+    model: MatchedVAE,
+    rows: Tensor,
+    masks: MaskDistribution,
+    how: AcquisitionPlan,
+    *,
+    read: Read = lambda x: x,
+    seed: int = 0,
+    show: Callable[[Progress], None] | None = None,
+) -> Report:
+    r"""Regress a network on falls in entropy, each of really drawn features.
+
+    .. math:: \mathbb{E} \left[ f_i(x_o) - H\left(q(z \mid x_o)\right)
+        + H\left(q(z \mid x_o, x_i)\right) \right]^2, \qquad x_i \sim p(x_i \mid x_o)
+
+    Args:
+        acquirer: What is trained.
+        model: A matched VAE, which stays as it is.
+        rows: As they are stored, on the device to train on.
+        masks: What is observed in training.
+        how: How long.
+        read: From rows as they are stored to what the model reads.
+        seed: Of batches, masks and draws.
+        show: Told of the progress.
+    """
+
+    def loss(x: Tensor, observed: Tensor, generator: torch.Generator) -> Tensor:
+        picked, some = _some(acquirer.offers, how.num_offers, generator)
+        with torch.no_grad():
+            given = model.given(x, observed)
+            seen = _drawn(given, how.num_samples, generator)
+            later = entropies_after(model, seen, observed, some, seen[..., 0].numel() * len(picked))
+            fall = entropy(given.latent, x)[:, None] - later.mean(0)
+        told = acquirer.expected(x, observed)[:, picked]
+        return _mean_of_open((told - fall).square(), some, observed)
+
+    return _fit(acquirer, loss, model, rows, masks, how, read, seed, show)
+
+
+def fit_lookahead(
+    acquirer: LookaheadGain,
+    model: MatchedVAE,
+    rows: Tensor,
+    masks: MaskDistribution,
+    how: AcquisitionPlan,
+    *,
+    read: Read = lambda x: x,
+    seed: int = 0,
+    show: Callable[[Progress], None] | None = None,
+) -> Report:
+    r"""Match lookahead posteriors as the paper does, with means of the decoder for what is seen.
+
+    .. math:: -\mathbb{E} \log q^{(i)}(z' \mid x_o), \qquad z' \sim q(z \mid x_o, x_i)
+
+    Arguments are those of :func:`fit_amortised`.
+    """
+
+    def loss(x: Tensor, observed: Tensor, generator: torch.Generator) -> Tensor:
+        picked, some = _some(acquirer.offers, how.num_offers, generator)
+        samples, count = how.num_samples, len(picked)
+        with torch.no_grad():
+            z = draws_to_match(model.given(x, observed).latent, samples, generator)
+            means = torch.where(observed, x, model.vae.decode(z).mean)  # (samples, batch, ...)
+            then = observed[:, None] | some.reveals.to(observed.device)  # (batch, offers, ...)
+            rows = means[:, :, None].expand(*means.shape[:2], count, *means.shape[2:])
+            mask = then.expand(samples, *then.shape)
+            latent = model.given(rows.flatten(0, 2), mask.flatten(0, 2)).latent
+            drawn = torch.unflatten(
+                draws_to_match(latent, 1, generator)[0], 0, (samples, len(x), count)
+            )
+        told = acquirer.posteriors(x, observed)
+        chosen = Normal(told.loc[:, picked], told.scale[:, picked], validate_args=False)
+        log_each: Tensor = chosen.log_prob(drawn)  # type: ignore[no-untyped-call]
+        cost = -log_each.sum(-1).mean(0)
+        return _mean_of_open(cost, some, observed)
+
+    return _fit(acquirer, loss, model, rows, masks, how, read, seed, show)
+
+
+def _fit(
+    acquirer: AmortisedGain | LookaheadGain,
+    loss_of: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+    model: MatchedVAE,
+    rows: Tensor,
+    masks: MaskDistribution,
+    how: AcquisitionPlan,
+    read: Read,
+    seed: int,
+    show: Callable[[Progress], None] | None,
+) -> Report:
+    model.eval().requires_grad_(False)
+    generator = torch.Generator(rows.device).manual_seed(seed)
+    size, shape = min(how.batch_size, len(rows)), acquirer.offers.reveals.shape[1:]
+
+    def loss(_: Tensor) -> Losses:
+        drawn = torch.randint(len(rows), (size,), generator=generator, device=rows.device)
+        x = read(rows[drawn])
+        observed = masks.sample(torch.Size([size, *shape]), generator)
+        return {"gain": loss_of(x, observed, generator)}
+
+    return train(acquirer, loss, how.plan, generators=[generator], show=show)
+
+
+def _some(offers: Offers, count: int, generator: torch.Generator) -> tuple[Tensor, Offers]:
+    """Return the numbers of some offers, drawn at random, and these offers."""
+    noise = torch.rand(len(offers.costs), generator=generator, device=generator.device)
+    picked = noise.argsort()[:count]
+    reveals = offers.reveals.to(picked.device)[picked]
+    return picked, Offers.trusted(reveals, offers.costs.to(picked.device)[picked])
+
+
+def _drawn(given: Conditional, num_samples: int, generator: torch.Generator) -> Tensor:
+    """Return draws of complete rows, ``(samples, batch, *features)``."""
+    batch = len(given.x)
+
+    def noise(size: int) -> Tensor:
+        shape = (num_samples, batch, size)
+        return torch.rand(shape, generator=generator, device=generator.device)
+
+    return given.sample_from(noise)
+
+
+def _mean_of_open(cost: Tensor, offers: Offers, observed: Tensor) -> Tensor:
+    """Return the mean over offers that would show anything new, ``(batch, offers)``."""
+    counted = offers.open(observed).to(cost.dtype)
+    return (cost * counted).sum() / counted.sum().clamp_min(1.0)
