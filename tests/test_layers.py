@@ -30,10 +30,11 @@ LAYERS = (
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
     {"conditioning", "clustering", "acquisition"},
     {"training", "tables", "pooling", "export"},
-    {"tabular", "fitting", "cluster_fitting", "calibrating", "models"}
-    | {"answers", "rows", "resuming"},
+    {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"}
+    | {"acquisition_fitting"}
+    | {"cluster_starts", "cluster_counts", "cluster_fitting", "cluster_tables"},
     {"saving"},
-    {"attaching", "estimators", "data", "testing"},
+    {"attaching", "estimators", "clusterers", "data", "testing"},
     {"recipes"},
     {"zoo"},
     {"cli"},

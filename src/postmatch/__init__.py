@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from postmatch.answers import Prediction
+    from postmatch.clusterers import PosteriorMatchingClusterer
     from postmatch.conditioning import Conditional, MatchedVAE
     from postmatch.estimators import PosteriorMatchingImputer
     from postmatch.models import TableModel, fit_table
@@ -26,6 +27,7 @@ __all__ = [
     "MatchedVAE",
     "PartialEncoder",
     "Pooled",
+    "PosteriorMatchingClusterer",
     "PosteriorMatchingImputer",
     "Prediction",
     "Table",
@@ -48,6 +50,7 @@ _MODULES = {
     "MatchedVAE": "conditioning",
     "PartialEncoder": "partial",
     "Pooled": "pooling",
+    "PosteriorMatchingClusterer": "clusterers",
     "PosteriorMatchingImputer": "estimators",
     "Prediction": "answers",
     "Table": "tables",

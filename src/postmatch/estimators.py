@@ -86,24 +86,17 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Learn the columns and train the model on rows with holes; ``y`` is not looked at."""
-        X = self._checked(X, reset=True)
+        X = checked_table(self, X, reset=True)
         holes = self._holes(X)
         self.empty_features_ = np.flatnonzero(holes.all(0))
         some = holes.any(0) & (self.keep_empty_features | ~holes.all(0))
         self.indicator_features_ = np.flatnonzero(some) if self.add_indicator else np.arange(0)
-        self.seed_ = _seed(self.random_state)
-        names = frame_of(X).names
-        order = several("ordered", self.ordered or ())
+        self.seed_ = seed_of(self.random_state)
         with progress_bar("Fitting", quiet=not self.verbose) as show:
             self.model_: TableModel = fit_table(
                 X,
-                categorical=[
-                    _name(key, names) for key in several("categorical", self.categorical or ())
-                ],
-                ordered={_name(key, names): order[key] for key in order}
-                if isinstance(order, Mapping)
-                else [_name(key, names) for key in order],
-                missing=self._tokens(),
+                **column_kinds(X, self.categorical, self.ordered),
+                missing=missing_tokens(self.missing_values),
                 max_steps=self.max_steps,
                 max_seconds=self.max_seconds,
                 quick=self.quick,
@@ -117,7 +110,7 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
     def transform(self, X: Any) -> Any:
         """Return X with its holes filled."""
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
+        X = checked_table(self, X, reset=False)
         filled = self.model_.impute(X, num_samples=self.num_samples, seed=self.seed_)
         return self._shaped(filled, X)
 
@@ -127,21 +120,21 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
         For multiple imputation; ``postmatch.pool`` makes one answer of the analyses of the copies.
         """
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
+        X = checked_table(self, X, reset=False)
         draws = self.model_.sample(X, num_samples, seed=self.seed_)
         return [self._shaped(drawn, X) for drawn in draws]
 
     def quantiles(self, X: Any, levels: Sequence[float]) -> dict[float, Any]:
         """Return, per level, X with each hole filled by that quantile of its own distribution."""
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
+        X = checked_table(self, X, reset=False)
         found = self.model_.impute_quantiles(X, levels, seed=self.seed_)
         return {level: self._shaped(filled, X) for level, filled in found.items()}
 
     def score_samples(self, X: Any) -> Floats:
         """Return the log-likelihood of what each row shows, in the units of X, ``(rows,)``."""
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
+        X = checked_table(self, X, reset=False)
         return self.model_.score(X, seed=self.seed_, precise=True)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -156,21 +149,6 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
         tags.input_tags.allow_nan = True
         return tags
 
-    def _checked(self, X: Any, *, reset: bool) -> Any:
-        """Return a DataFrame as it is, anything else as an array of float64, or of objects."""
-        if nw.dependencies.is_polars_lazyframe(X):
-            frame_of(X)  # raises
-        if nw.dependencies.is_into_dataframe(X):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return X
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=object if _has_text(X) else np.float64,
-            ensure_all_finite="allow-nan",
-        )
-
     def _warn(self) -> None:
         """Say which columns are dropped, and what else ``transform`` will not do."""
         names = self.model_.table.names
@@ -182,11 +160,8 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
         if notes:
             warnings.warn("; ".join(notes), UserWarning, stacklevel=3)
 
-    def _tokens(self) -> tuple[str, ...]:
-        return () if is_missing(self.missing_values) else (level_text(self.missing_values),)
-
     def _holes(self, X: Any) -> NDArray[np.bool_]:
-        frame, tokens = frame_of(X), self._tokens()
+        frame, tokens = frame_of(X), missing_tokens(self.missing_values)
         columns = [frame.cells(position, tokens).missing for position in range(len(frame.names))]
         return np.stack(columns, axis=1)
 
@@ -206,17 +181,55 @@ class PosteriorMatchingImputer(TransformerMixin, BaseEstimator):  # type: ignore
         return filled
 
 
+def checked_table(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
+    """Return a DataFrame as it is, anything else as an array of float64, or of objects."""
+    if nw.dependencies.is_polars_lazyframe(X):
+        frame_of(X)  # raises
+    if nw.dependencies.is_into_dataframe(X):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return X
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=object if _has_text(X) else np.float64,
+        ensure_all_finite="allow-nan",
+    )
+
+
+def column_kinds(
+    X: Any,
+    categorical: Collection[str | int] | None,
+    ordered: Mapping[str | int, Sequence[str]] | Collection[str | int] | None,
+) -> dict[str, Any]:
+    """Return what ``fit_table`` is told of columns, whose positions become names."""
+    names = frame_of(X).names
+    order = several("ordered", ordered or ())
+    return {
+        "categorical": [_name(key, names) for key in several("categorical", categorical or ())],
+        "ordered": {_name(key, names): order[key] for key in order}
+        if isinstance(order, Mapping)
+        else [_name(key, names) for key in order],
+    }
+
+
+def missing_tokens(missing_values: Any) -> tuple[str, ...]:
+    """Return the texts that mean a missing cell."""
+    return () if is_missing(missing_values) else (level_text(missing_values),)
+
+
+def seed_of(random_state: Any) -> int:
+    """Return a seed; a generator gives another one each time."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
 def _has_text(X: Any) -> bool:
     if not isinstance(X, np.ndarray):
         return False
     objects = X.dtype.kind == "O" and any(isinstance(value, str) for value in X.flat)
     return X.dtype.kind == "U" or objects
-
-
-def _seed(random_state: Any) -> int:
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def _name(key: str | int, names: Sequence[str]) -> str:

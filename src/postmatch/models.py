@@ -82,7 +82,7 @@ def fit_table(
         "missing": missing,
     }
     table = Table.fit(data, **columns)
-    x, observed = (part.to(device_of(device)) for part in _learnable(table, data))
+    x, observed = (part.to(device_of(device)) for part in learnable(table, data))
     limits: dict[str, Any] = {"max_steps": max_steps, "max_seconds": max_seconds}
     chosen, plan, options = plan_for(table.specs, len(x), quick=quick)
     plan = _limited(plan, **limits)
@@ -109,7 +109,7 @@ def fit_table(
     return TableModel(table, model, config, facts)
 
 
-def _learnable(table: Table, data: Any) -> tuple[Tensor, Tensor]:
+def learnable(table: Table, data: Any) -> tuple[Tensor, Tensor]:
     """Return x and observed, or raise if there is nothing to learn from."""
     if not table.modelled:
         raise ValueError(f"the table has no column to model: {'; '.join(table.notes)}")
