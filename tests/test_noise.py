@@ -6,7 +6,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Gamma, Independent, MultivariateNormal, Normal
+from torch.distributions import (
+    Bernoulli,
+    Distribution,
+    Gamma,
+    Independent,
+    MultivariateNormal,
+    Normal,
+)
 from torch.testing import assert_close
 
 from postmatch.distributions.autoregressive import AutoregressiveMixture, mixture_net
@@ -304,3 +311,14 @@ def test_gradients_through_a_draw_and_its_log_density_are_those_of_the_long_way(
         return torch.autograd.grad((log_prob + z.sin().sum(-1)).sum(), features)[0]
 
     assert_close(gradient(long=False), gradient(long=True), atol=1e-4, rtol=1e-4)
+
+
+def test_coins_come_from_noise() -> None:
+    probability = torch.tensor([0.1, 0.5, 0.9])
+    coins = Bernoulli(probability.expand(4_000, 1, 3))
+    assert noise_size(coins) == 3
+    drawn = from_noise(coins, quasi_uniform(4_000, 3, 0, torch.device("cpu")))
+    assert set(drawn.unique().tolist()) == {0.0, 1.0}
+    # Evenly spread noise is better than four standard errors of independent draws.
+    error = (probability * (1.0 - probability) / 4_000).sqrt()
+    assert ((drawn.mean((0, 1)) - probability).abs() < 4.0 * error).all()

@@ -11,7 +11,13 @@ from functools import singledispatch
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
+from torch.distributions import (
+    Bernoulli,
+    Distribution,
+    Independent,
+    MultivariateNormal,
+    Normal,
+)
 
 _EDGE = 1e-6  # keeps inverse distribution functions finite in single precision
 _NET_AXES = 40  # enough for 16 entries of two uniforms each, and which member of an ensemble
@@ -149,6 +155,17 @@ def _(distribution: Normal) -> int | None:
 def _(distribution: Normal, uniform: Tensor) -> Tensor:
     noise = torch.unflatten(standard_normal(uniform), -1, distribution.batch_shape[2:])
     return distribution.loc + distribution.scale * noise
+
+
+@noise_size.register
+def _(distribution: Bernoulli) -> int | None:
+    return distribution.batch_shape[2:].numel()  # as of Gaussians
+
+
+@from_noise.register
+def _(distribution: Bernoulli, uniform: Tensor) -> Tensor:
+    own = torch.unflatten(uniform, -1, distribution.batch_shape[2:])
+    return (own < distribution.probs).to(uniform.dtype)
 
 
 @noise_size.register
