@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from postmatch import cluster_fitting
-from postmatch.cluster_fitting import ClusterPlan, codes_of, fit_clusters, start_clusters
+from postmatch.cluster_fitting import ClusterPlan, codes_of, fit_clusters, fit_codes, start_clusters
 from postmatch.metrics import cluster_accuracy, matched_clusters
 from postmatch.nets.linear import Linear
 from postmatch.nets.mlp import ResidualMLP
@@ -156,3 +156,27 @@ def test_a_lost_cluster_shows_in_the_shares() -> None:
     _, shares = cluster_fitting._outcome(lost, x, lambda rows: rows, 0)
     assert shares[2] == 0.0
     assert sum(shares) == pytest.approx(1.0)
+
+
+def test_rows_with_holes_are_clustered_by_what_is_there() -> None:
+    x, label = rows()
+    generator = torch.Generator().manual_seed(2)
+    available = torch.rand(x.shape, generator=generator) < 0.8
+    torn = x.masked_fill(~available, float("nan"))
+    trained = model()
+    report = fit_clusters(trained, torn, PLAN, available=available, seed=3)
+    codes = torch.from_numpy(codes_of(trained, torn, available=available)).float()
+    found = trained.prior().log_clusters(codes).argmax(-1)
+    assert cluster_accuracy(found, label) > 0.9
+    assert report.losses[0] < 6 * 2.0
+
+
+def test_codes_that_are_trained_already_are_kept_as_a_start() -> None:
+    x, _ = rows(100)
+    fresh = model()
+    fit_codes(fresh, x, Plan(3), batch_size=16)
+    before = codes_of(fresh, x)
+    still = Plan(1, learning_rate=0.0, weight_decay=0.0)
+    report = fit_clusters(fresh, x, ClusterPlan(None, still, starts=1, attempts=1))
+    assert report.codes is None
+    assert np.allclose(codes_of(fresh, x), before, atol=1e-5)

@@ -11,8 +11,8 @@ Array = NDArray[np.float64]
 _ROWS = 2_000  # that are looked at, at most
 _SPLITS = 5
 _STRONG = 0.8  # Tibshirani and Walther call 0.8 to 0.9 enough
-_FLOOR = 1e-4  # of a variance, in units of all codes
-_LEAST = 4  # rows of each half for a cluster, or more are not tried
+_FLOOR = 1e-2  # of a variance, in units of all codes, so that few rows do not make thin clusters
+_LEAST = 4  # rows of a half that make a cluster
 
 
 def count_clusters(codes: Array, most: int = 10, seed: int = 0) -> int:
@@ -47,8 +47,8 @@ def prediction_strength(codes: Array, num_clusters: int, seed: int = 0) -> float
     .. math:: \min_k \frac{1}{n_k (n_k - 1)} \sum_{i \ne j \in C_k}
         1[\text{the other half's mixture puts } i \text{ and } j \text{ together}]
 
-    over the clusters :math:`C_k` of the second half (Tibshirani and Walther, 2005). Clusters are
-    the components of Gaussian mixtures with full covariances.
+    over the clusters :math:`C_k` of the second half (Tibshirani and Walther, 2005); 0 if one has
+    hardly any row. Clusters are the components of Gaussian mixtures with full covariances.
 
     Args:
         codes: In random order, ``(rows, size)``.
@@ -60,9 +60,9 @@ def prediction_strength(codes: Array, num_clusters: int, seed: int = 0) -> float
     together = np.zeros((num_clusters, num_clusters))
     np.add.at(together, (own, other), 1.0)
     size = together.sum(1)
-    pairs = (together * (together - 1.0)).sum(1)
-    whole = size > 1
-    return float((pairs[whole] / (size * (size - 1.0))[whole]).min(initial=1.0))
+    if size.min() < _LEAST:
+        return 0.0  # a few odd rows are no cluster
+    return float(((together * (together - 1.0)).sum(1) / (size * (size - 1.0))).min())
 
 
 def _mixture(codes: Array, num_clusters: int, seed: int) -> GaussianMixture:

@@ -188,7 +188,9 @@ def fit_table_clusters(
         codes, trained = fitting.codes()
         number = num_clusters
         if number == "auto":
-            number = count_clusters(codes, max_clusters, seed)
+            there = available.sum(1).cpu().numpy()
+            fullest = there >= np.median(there)  # rows with holes lie elsewhere, in heaps of theirs
+            number = count_clusters(codes[fullest], max_clusters, seed)
         model = fitting.clusters(trained, int(number))
         fitting.match(model)
     seconds = round(time.monotonic() - began, 3)
