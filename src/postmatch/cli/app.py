@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from postmatch.cli import (
+    cluster,
     describe,
     fit,
     impute,
@@ -45,6 +46,7 @@ _add(sample.sample, sample.EXAMPLES)
 _add(score.score, score.EXAMPLES)
 _add(describe.describe, describe.EXAMPLES)
 _add(report.report, report.EXAMPLES)
+_add(cluster.cluster, cluster.EXAMPLES)
 _add(inpaint.inpaint, inpaint.EXAMPLES)
 _add(zoo.models, zoo.EXAMPLES)
 
