@@ -26,8 +26,11 @@ from postmatch.acquisition import (
     entropy,
 )
 from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised, fit_lookahead
+from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.masks import UniformCount
+from postmatch.nets.mlp import Perceptron, ResidualMLP
+from postmatch.partial import FullGaussianHead, MaskedEncoder
 from postmatch.training.plan import Plan
 
 FEATURES = 6
@@ -251,3 +254,25 @@ def test_entropies_of_every_draw_and_offer_are_in_their_places() -> None:
         for i in range(FEATURES):
             then = observed | offers.reveals[i]
             assert torch.allclose(found[1, :, i], vae.posterior(seen[1], then).entropy())
+
+
+@pytest.mark.parametrize("net", ["any network", "linear at first", "residual"])
+@pytest.mark.parametrize("single", [True, False])
+def test_shortcuts_change_no_entropy(net: str, single: bool) -> None:
+    torch.manual_seed(0)
+    body = {
+        "any network": nn.Sequential(nn.Linear(12, 8), nn.Tanh()),
+        "linear at first": Perceptron(12, (8, 8)),
+        "residual": ResidualMLP(12, 8, 1),
+    }[net]
+    model = MatchedVAE(linear_gaussian(), MaskedEncoder(body, FullGaussianHead(8, 4)))
+    offers = Offers.each([6]) if single else Offers.of([[0, 2], [1], [5]], 6)
+    seen, observed = torch.randn(3, 5, 6), torch.rand(5, 6) < 0.4
+    seen = torch.where(observed, seen[:1], seen)  # what is observed is the same in every draw
+    found = entropies_after(model, seen, observed, offers, at_once=7)
+    with torch.no_grad():
+        for s in range(3):
+            for i, reveals in enumerate(offers.reveals):
+                exact = model.partial(seen[s], observed | reveals).entropy()
+                new = (~observed & reveals).any(1)  # others are never asked for
+                assert torch.allclose(found[s, :, i][new], exact[new], atol=1e-5)

@@ -41,10 +41,18 @@ class MaskedEncoder(PartialEncoder):
 
     def forward(self, x: Tensor, observed: Tensor) -> Distribution:
         """Return the head's distribution."""
+        return self.read(self.side_by_side(x, observed))
+
+    @staticmethod
+    def side_by_side(x: Tensor, observed: Tensor) -> Tensor:
+        """Return what the network reads."""
         # masked_fill, not x * observed: hidden values may be NaN, and NaN * 0 is NaN.
         visible = x.masked_fill(~observed, 0.0)
-        features = self.net(torch.cat([visible, observed.to(x.dtype)], dim=1))
-        distribution: Distribution = self.head(features)
+        return torch.cat([visible, observed.to(x.dtype)], dim=1)
+
+    def read(self, seen: Tensor) -> Distribution:
+        """Return the head's distribution of values and mask that stand side by side."""
+        distribution: Distribution = self.head(self.net(seen))
         return distribution
 
 

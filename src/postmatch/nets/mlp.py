@@ -1,5 +1,8 @@
-"""Residual multilayer perceptrons."""
+"""Multilayer perceptrons, plain and residual."""
 
+import abc
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import final
 
 import torch
@@ -27,8 +30,49 @@ class ResidualBlock(nn.Module):
         return x + correction
 
 
+class LinearFirst(nn.Module, abc.ABC):
+    """A network that begins with a linear layer of its flattened input.
+
+    What follows when one number of the input changes can then be had without that layer's product.
+    """
+
+    first: Linear
+
+    @abc.abstractmethod
+    def after_first(self, hidden: Tensor) -> Tensor:
+        """Return the features that follow from what the first layer returned."""
+
+
 @final
-class ResidualMLP(nn.Module):
+class Perceptron(LinearFirst):
+    """Linear layers with rectifiers between them and after the last.
+
+    Args:
+        in_size: Numbers of an input, which is flattened behind the batch.
+        widths: Of the layers.
+    """
+
+    tensors_only = True
+
+    def __init__(self, in_size: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.first = Linear(in_size, widths[0])
+        self.others = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features, ``(batch, last width)``."""
+        return self.after_first(self.first(x.flatten(1)))
+
+    def after_first(self, hidden: Tensor) -> Tensor:
+        """See the base."""
+        hidden = hidden.relu()
+        for layer in self.others:
+            hidden = layer(hidden).relu()
+        return hidden
+
+
+@final
+class ResidualMLP(LinearFirst):
     """A linear layer in, residual blocks, a normalisation if so wished, and an activation."""
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
@@ -52,7 +96,11 @@ class ResidualMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features, ``(..., width)``."""
-        features: Tensor = self.last(self.blocks(self.first(x)))
+        return self.after_first(self.first(x))
+
+    def after_first(self, hidden: Tensor) -> Tensor:
+        """See the base."""
+        features: Tensor = self.last(self.blocks(hidden))
         return features
 
 

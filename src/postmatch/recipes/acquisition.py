@@ -14,6 +14,7 @@ from postmatch.conditioning import MatchedVAE
 from postmatch.masks import MaskDistribution, UniformCount
 from postmatch.nets.conv import ConvDecoder, ConvEncoder
 from postmatch.nets.linear import Linear
+from postmatch.nets.mlp import Perceptron
 from postmatch.partial import DiagonalHead, FullGaussianHead, MaskedEncoder
 from postmatch.randomness import seeded
 from postmatch.training.engine import train
@@ -93,11 +94,7 @@ def offers() -> Offers:
 def build(config: Config) -> MatchedVAE:
     """Return the untrained model."""
     size, features = config.latent_size, features_of(config)
-    decoder = (
-        ConvDecoder(size, _DECODER)
-        if config.network == "conv"
-        else nn.Sequential(_perceptron(size), Linear(_HIDDEN[-1], PIXELS), _Image())
-    )
+    decoder = ConvDecoder(size, _DECODER) if config.network == "conv" else _ImageDecoder(size)
     vae = ConvVAE(encoder(config, 1), DiagonalHead(features, size), decoder, size)
     return MatchedVAE(vae, MaskedEncoder(encoder(config, 2), FullGaussianHead(features, size)))
 
@@ -106,7 +103,7 @@ def encoder(config: Config, channels: int) -> nn.Module:
     """Return the body of an encoder of images, or of images and masks."""
     if config.network == "conv":
         return ConvEncoder(channels, _ENCODER)
-    return nn.Sequential(nn.Flatten(), _perceptron(channels * PIXELS))
+    return Perceptron(channels * PIXELS, _HIDDEN)
 
 
 def features_of(config: Config) -> int:
@@ -205,24 +202,21 @@ def best_fixed_order(acquirer: Acquirer, x: Tensor, num_steps: int) -> Tensor:
 
 def sampled(model: MatchedVAE, num_samples: int = 50) -> SampledGain:
     """Return the paper's choice, by draws."""
-    return SampledGain(model, offers(), num_samples, at_once=1 << 15)
+    return SampledGain(model, offers(), num_samples)
 
 
 @final
-class _Image(nn.Module):
-    """From numbers to images, whatever stands before them."""
+class _ImageDecoder(nn.Module):
+    """From z to logits of an image, by a perceptron."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __init__(self, latent_size: int) -> None:
+        super().__init__()
+        self.body, self.last = Perceptron(latent_size, _HIDDEN), Linear(_HIDDEN[-1], PIXELS)
+
+    def forward(self, z: Tensor) -> Tensor:
         """Return ``(..., 1, 16, 16)``."""
-        return torch.unflatten(x, -1, (1, SIDE, SIDE))
-
-
-def _perceptron(inputs: int) -> nn.Sequential:
-    layers, size = list[nn.Module](), inputs
-    for width in _HIDDEN:
-        layers += [Linear(size, width), nn.ReLU()]
-        size = width
-    return nn.Sequential(*layers)
+        pixels: Tensor = self.last(self.body(z.reshape(-1, z.shape[-1])))
+        return pixels.view(*z.shape[:-1], 1, SIDE, SIDE)
 
 
 def _fit_model(
