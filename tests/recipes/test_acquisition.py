@@ -1,9 +1,18 @@
 """The recipe of acquisition on small sizes: everything runs, and policies are what they say."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
+from torch.distributions import Distribution, Independent, Normal
 
 from postmatch.acquisition import acquire
+from postmatch.cli import main
+from postmatch.conditioning import MatchedVAE
+from postmatch.data.images import Images
+from postmatch.partial import PartialEncoder
+from postmatch.recipes import acquisition_run
 from postmatch.recipes.acquisition import (
     SIDE,
     Config,
@@ -11,6 +20,7 @@ from postmatch.recipes.acquisition import (
     Network,
     RandomOrder,
     best_fixed_order,
+    build,
     fit,
     offers,
     read,
@@ -52,3 +62,51 @@ def test_orders_are_kept() -> None:
     assert not torch.equal(paths[0], paths[2])
     assert not torch.equal(paths[0][0], paths[0][1])
     assert all(len(set(row)) == 20 for row in paths[0].tolist())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder, with noise in the place of MNIST."""
+    images = torch.randint(256, (12, 1, 28, 28), dtype=torch.uint8)
+    splits = {"train": images, "test": images[:4]}
+    monkeypatch.setattr(
+        acquisition_run,
+        "load_images",
+        lambda name: Images(name, lambda split: (splits[split], None)),
+    )
+    return tmp_path
+
+
+def test_a_run_writes_curves_of_every_way(folder: Path) -> None:
+    config = Config(**SMALL)  # type: ignore[arg-type]
+    result = acquisition_run.run(folder, config=config, num_steps=2, test_rows=3)
+    assert set(result["curves"]) == set(acquisition_run.WAYS)
+    assert all(len(curve) == 3 for curve in result["curves"].values())
+    starts = {round(curve[0], 6) for curve in result["curves"].values()}
+    assert len(starts) == 1  # nothing was looked at yet
+    assert json.loads((folder / "acquisition-mnist-mlp.json").read_text()) == result
+    assert (folder / "acquisition-mnist-mlp.png").stat().st_size > 1_000
+
+
+def test_the_command_writes_and_shows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "acquisition", "-o", str(folder), "--device", "cpu"]
+    assert main([*words, "--network", "transformer"]) == 1
+    assert "--network must be one of mlp, conv, got 'transformer'" in capsys.readouterr().err
+    assert main([*words, "--steps", "1", "--test-rows", "1"]) == 0
+    assert "amortised" in capsys.readouterr().out
+
+
+def test_the_error_counts_what_is_hidden_over_all_pixels() -> None:
+    class Known(PartialEncoder):
+        def forward(self, x: torch.Tensor, observed: torch.Tensor) -> Distribution:
+            return Independent(Normal(torch.zeros(len(x), 10), 1.0), 1)
+
+    vae = build(Config(precision="float32")).vae
+    with torch.no_grad():
+        for parameter in vae.parameters():
+            parameter.zero_()  # every pixel is expected to be one half
+    x = torch.ones(2, 1, SIDE, SIDE)
+    fixed = FixedOrder(offers(), torch.arange(4))
+    found = acquisition_run.curve(MatchedVAE(vae, Known()), fixed, x, 4)
+    exact = [(0.25 * (256 - k) / 256) ** 0.5 for k in range(5)]
+    assert found == pytest.approx(exact, abs=1e-6)

@@ -15,6 +15,7 @@ from postmatch.cli import (
     inpaint,
     report,
     reproduce,
+    reproduce_acquisition,
     reproduce_clustering,
     reproduce_inpainting,
     reproduce_latent,
@@ -55,6 +56,7 @@ _add(reproduce.uci, reproduce.UCI_EXAMPLES, experiments)
 _add(reproduce_inpainting.inpainting, reproduce_inpainting.INPAINTING_EXAMPLES, experiments)
 _add(reproduce_latent.mnist_latent, reproduce_latent.LATENT_EXAMPLES, experiments)
 _add(reproduce_clustering.clustering, reproduce_clustering.CLUSTERING_EXAMPLES, experiments)
+_add(reproduce_acquisition.acquisition, reproduce_acquisition.ACQUISITION_EXAMPLES, experiments)
 app.add_typer(experiments, name="reproduce")
 
 
