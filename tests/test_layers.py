@@ -29,7 +29,7 @@ LAYERS = (
     | {"importance", "randomness", "threads", "streams", "folders"},
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
     {"conditioning", "clustering", "acquisition"},
-    {"training", "tables", "pooling", "export"},
+    {"training", "tables", "pooling", "export", "fast"},
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"}
     | {"acquisition_fitting"}
     | {"cluster_starts", "cluster_counts", "cluster_fitting", "cluster_tables"},
