@@ -16,7 +16,7 @@ from torch import Tensor
 
 from postmatch.recipes.scores import masks_of
 from postmatch.training.plan import Progress, Report
-from protocol import JUDGED, Answer, Outcome, Task, masked_scores
+from protocol import JUDGED, Answer, ExactDensity, Outcome, Task, masked_scores
 
 COMPONENTS = (3, 10, 30, 100, 300)  # rising, while validation rows gain and time is left
 MOST_ROWS = 100_000  # that a mixture is fitted to
@@ -27,7 +27,7 @@ _AT_ONCE = 1 << 24  # numbers in the matrices of all rows and components
 
 
 @final
-class ExactMixture:
+class ExactMixture(ExactDensity):
     r"""The density :math:`p(x) = \sum_k w_k\, N(x; \mu_k, \Sigma_k)`.
 
     Args:
@@ -49,6 +49,11 @@ class ExactMixture:
         """Return rows to be answered at a time, by the memory that it takes."""
         step = max(1, _AT_ONCE // self.covariances.numel())
         return [slice(i, i + step) for i in range(0, len(x), step)]
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Return the log density of each of these complete rows."""
+        everything = torch.ones_like(x[:1], dtype=torch.bool)
+        return self.evidence(x, everything)[0].logsumexp(1)
 
     def given(self, x: Tensor, observed: Tensor) -> "MixtureAnswer":
         """Return the distribution of what is hidden; hidden entries may hold anything."""
@@ -92,9 +97,7 @@ class MixtureAnswer(Answer):
     def log_prob(self, x: Tensor, num_samples: int = 0) -> Tensor:  # noqa: ARG002
         r"""Return :math:`\log p(x) - \log p(x_o)`; nothing is drawn."""
         x = torch.where(self.observed, self.x, x.double())
-        everything = torch.ones_like(self.observed[:1])
-        whole, _ = self.model.evidence(x, everything)
-        return whole.logsumexp(1) - self.log_evidence.logsumexp(1)
+        return self.model.log_prob(x) - self.log_evidence.logsumexp(1)
 
     def log_prob_gap(self, num_samples: int = 0) -> None:
         """Return nothing: all is exact."""
@@ -174,21 +177,21 @@ def _fit_one(task: Task, rows: NDArray[np.float64], number: int, deadline: float
     return MixtureFit(mixture, done, bool(found.converged_), score)
 
 
-def validation_log_prob(mixture: ExactMixture, task: Task) -> float:
+def validation_log_prob(density: ExactDensity, task: Task) -> float:
     """Return the mean log-likelihood of hidden features of validation rows, by fixed masks."""
     x = task.rows.val[:JUDGED]
     observed = masks_of(x, seed=0)
-    each = [mixture.given(x[b], observed[b]).log_prob(x[b]) for b in mixture.blocks(x)]
+    each = [density.given(x[b], observed[b]).log_prob(x[b], 0) for b in density.blocks(x)]
     units = (~observed * task.log_scale).sum(1).double()
     return float((torch.cat(each) - units).mean())
 
 
-def exact_scores(mixture: ExactMixture, task: Task) -> dict[str, Any]:
+def exact_scores(density: ExactDensity, task: Task) -> dict[str, Any]:
     """Return scores of hidden features, and the log-likelihood of whole rows."""
     test = task.rows.test
-    everything, blocks = torch.ones_like(test[:1], dtype=torch.bool), mixture.blocks(test)
-    joint = torch.cat([mixture.evidence(test[b], everything)[0].logsumexp(1) for b in blocks])
-    scores = masked_scores(mixture.given, task, blocks, blocks)
+    blocks = density.blocks(test)
+    joint = torch.cat([density.log_prob(test[b]) for b in blocks])
+    scores = masked_scores(density.given, task, blocks, blocks)
     return scores | {"joint_log_prob": float(joint.mean() - task.log_scale.double().sum())}
 
 

@@ -126,6 +126,22 @@ class Answer(abc.ABC):
 Given = Callable[[Tensor, Tensor], Answer]
 
 
+class ExactDensity(abc.ABC):
+    """A density of rows, every conditional of which can be computed."""
+
+    @abc.abstractmethod
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Return the log density of each of these complete rows."""
+
+    @abc.abstractmethod
+    def given(self, x: Tensor, observed: Tensor) -> Answer:
+        """Return the distribution of what is hidden; hidden entries may hold anything."""
+
+    @abc.abstractmethod
+    def blocks(self, x: Tensor) -> list[slice]:
+        """Return rows to be answered at a time, by the memory that it takes."""
+
+
 def fit(task: Task, module: nn.Module, losses: MaskedLosses) -> Report:
     """Train a module as our own recipe trains its models, and keep the best weights.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from circuit import circuit
 from flow import maf, nsf
 from gaussian import gaussian, gaussian_mixture
 from partial_vae import partial_vae
@@ -32,6 +33,7 @@ METHODS: dict[str, Callable[[Task], Outcome]] = {
     "partial_vae": partial_vae,
     "gaussian": gaussian,
     "gaussian_mixture": gaussian_mixture,
+    "circuit": circuit,
     "nsf": nsf,
     "maf": maf,
 }
