@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from cli.conftest import Call
+from postmatch import cluster_tables
 from postmatch.cli import cluster as command
 from postmatch.cli.cluster_map import to_plane
 from postmatch.metrics import cluster_accuracy
@@ -53,7 +54,7 @@ def test_a_table_gets_its_clusters_a_map_and_words_about_them(flowers: Path, cal
     assert Path("flowers.clusters.png").read_bytes().startswith(b"\x89PNG")
     for words in (
         "2 clusters of 150 rows",
-        "colour is blue in",
+        "colour is blue in 100% (others",
         "width 7.",
         "67%",
         "(others",
@@ -73,6 +74,20 @@ def test_the_number_is_found_and_told_to_programs(flowers: Path, call: Call) -> 
     assert told["outputs"] == ["out.csv", "map.svg"]
     assert "<svg" in Path("map.svg").read_text()
     assert not Path("out.png").exists()
+
+
+def test_as_many_are_tried_and_taken_as_are_asked_for(
+    flowers: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def count(codes: object, most: int, seed: int) -> int:
+        tried.append(most)
+        return 3
+
+    monkeypatch.setattr(cluster_tables, "count_clusters", count)
+    told = json.loads(call("cluster", flowers, "--steps", 2, "--most", 7, "--json").stdout)
+    assert (tried, len(told["clusters"])) == ([7], 3)
 
 
 def test_the_seed_brings_the_answer_back_and_quiet_says_nothing(flowers: Path, call: Call) -> None:
