@@ -18,18 +18,17 @@ from postmatch.acquisition import (
     Acquirer,
     AmortisedGain,
     LookaheadGain,
-    Offers,
     SampledGain,
     acquire,
     choose,
-    entropies_after,
-    entropy,
 )
 from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised, fit_lookahead
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.clusters import GaussianClusters
+from postmatch.entropies import entropies_after, entropy
 from postmatch.masks import UniformCount
 from postmatch.nets.mlp import Perceptron, ResidualMLP
+from postmatch.offers import Offers
 from postmatch.partial import FullGaussianHead, MaskedEncoder
 from postmatch.training.plan import Plan
 

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from linear_gaussian import exact_model, linear_gaussian
-from postmatch.acquisition import AmortisedGain, Offers, choose
+from postmatch.acquisition import AmortisedGain, choose
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import mixture_net
+from postmatch.offers import Offers
 from postmatch.partial import AutoregressiveHead, DiagonalHead, FullGaussianHead, MaskedEncoder
 from postmatch.vaes.gaussian import GaussianVAE
 

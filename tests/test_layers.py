@@ -28,7 +28,7 @@ LAYERS = (
     }
     | {"importance", "randomness", "threads", "streams", "folders"},
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
-    {"conditioning", "clustering", "acquisition"},
+    {"conditioning", "clustering", "offers", "entropies", "acquisition"},
     {"training", "tables", "pooling", "export", "fast"},
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"}
     | {"acquisition_fitting"}

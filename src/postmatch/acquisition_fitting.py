@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from postmatch.acquisition import AmortisedGain, LookaheadGain, Offers, entropies_after, entropy
+from postmatch.acquisition import AmortisedGain, LookaheadGain
 from postmatch.conditioning import Conditional, MatchedVAE
+from postmatch.entropies import entropies_after, entropy
 from postmatch.masks import MaskDistribution
 from postmatch.objectives import draws_to_match
+from postmatch.offers import Offers
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report
 

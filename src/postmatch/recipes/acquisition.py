@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from postmatch.acquisition import Acquirer, AmortisedGain, LookaheadGain, Offers, SampledGain
+from postmatch.acquisition import Acquirer, AmortisedGain, LookaheadGain, SampledGain
 from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised, fit_lookahead
 from postmatch.conditioning import MatchedVAE
 from postmatch.masks import MaskDistribution, UniformCount
 from postmatch.nets.conv import ConvDecoder, ConvEncoder
 from postmatch.nets.linear import Linear
 from postmatch.nets.mlp import Perceptron
+from postmatch.offers import Offers
 from postmatch.partial import DiagonalHead, FullGaussianHead, MaskedEncoder
 from postmatch.randomness import seeded
 from postmatch.training.engine import train
