@@ -26,7 +26,7 @@ LAYERS = (
         "metrics",
         "image_metrics",
     }
-    | {"importance", "randomness", "threads", "streams", "folders"},
+    | {"importance", "randomness", "threads", "streams", "folders", "untouched"},
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
     {"conditioning", "clustering", "offers", "entropies", "acquisition"},
     {"training", "tables", "pooling", "export", "fast"},
