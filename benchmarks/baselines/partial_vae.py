@@ -14,6 +14,7 @@ from postmatch.partial import DiagonalHead, SetEncoder
 from postmatch.randomness import seeded
 from postmatch.recipes.scores import Judging, conditional_scores
 from postmatch.training.plan import Losses
+from postmatch.vaes.base import VAE
 from postmatch.vaes.gaussian import GaussianVAE
 from protocol import SHAPES, Outcome, Task, fit, number_of_parameters
 
@@ -21,7 +22,7 @@ EMBEDDING_SIZE = 64  # of a feature's name; the paper's has 10
 
 
 def losses(
-    vae: GaussianVAE,
+    vae: VAE,
     x: Tensor,
     observed: Tensor,
     beta: float | Tensor,

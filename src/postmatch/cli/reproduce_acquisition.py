@@ -24,6 +24,9 @@ def acquisition(
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Fewer updates of each part than usual.")
     ] = None,
+    max_minutes: Annotated[
+        float, typer.Option(metavar="M", min=0.0, help="Of training, all parts; 0: no limit.")
+    ] = 0.0,
     test_rows: Annotated[
         int, typer.Option(metavar="N", min=1, help="How many test images are looked at.")
     ] = 1_000,
@@ -53,6 +56,7 @@ def acquisition(
                 config=config,
                 test_rows=test_rows,
                 seed=running.seed,
+                max_seconds=60.0 * max_minutes,
                 device=device_of(running.device),
                 show=show,
             )

@@ -26,10 +26,11 @@ Network = Literal["mlp", "conv"]
 NETWORKS: tuple[Network, ...] = get_args(Network)
 SIDE = 16
 PIXELS = SIDE * SIDE
-_HIDDEN = (50, 100, 200)  # of the paper's multilayer perceptrons
+HIDDEN = (50, 100, 200)  # of the paper's multilayer perceptrons
 _ENCODER = ((32, 3, 1), (32, 3, 2), (64, 3, 1), (64, 3, 2), (128, 4, 1))
 _DECODER = ((64, 4, 1), (64, 3, 2), (32, 3, 1), (32, 3, 2), (1, 3, 1))
 _CONV_FEATURES = 128
+_SHARES = {"model": 0.45, "amortised": 0.35, "lookahead": 0.2}  # of the time for training
 
 
 @final
@@ -95,7 +96,7 @@ def offers() -> Offers:
 def build(config: Config) -> MatchedVAE:
     """Return the untrained model."""
     size, features = config.latent_size, features_of(config)
-    decoder = ConvDecoder(size, _DECODER) if config.network == "conv" else _ImageDecoder(size)
+    decoder = ConvDecoder(size, _DECODER) if config.network == "conv" else ImageDecoder(size)
     vae = ConvVAE(encoder(config, 1), DiagonalHead(features, size), decoder, size)
     return MatchedVAE(vae, MaskedEncoder(encoder(config, 2), FullGaussianHead(features, size)))
 
@@ -104,12 +105,12 @@ def encoder(config: Config, channels: int) -> nn.Module:
     """Return the body of an encoder of images, or of images and masks."""
     if config.network == "conv":
         return ConvEncoder(channels, _ENCODER)
-    return Perceptron(channels * PIXELS, _HIDDEN)
+    return Perceptron(channels * PIXELS, HIDDEN)
 
 
 def features_of(config: Config) -> int:
     """Return how many numbers such a body gives."""
-    return _CONV_FEATURES if config.network == "conv" else _HIDDEN[-1]
+    return _CONV_FEATURES if config.network == "conv" else HIDDEN[-1]
 
 
 def fit(
@@ -117,6 +118,7 @@ def fit(
     images: Tensor,
     *,
     seed: int = 0,
+    max_seconds: float = 0.0,
     show: Callable[[Progress], None] | None = None,
 ) -> Fitted:
     """Train a model of images and, with it as it is, both networks that choose pixels.
@@ -125,6 +127,7 @@ def fit(
         config: What is trained.
         images: uint8, ``(rows, 1, 28, 28)``, on the device to train on.
         seed: Decides weights, batches, masks and noise.
+        max_seconds: Train no longer than this in all; 0 for no limit.
         show: Told of the progress of each part.
     """
     small = torch.cat([read(part) for part in torch.split(images, 5_000)])
@@ -135,14 +138,20 @@ def fit(
         ahead = nn.Sequential(encoder(config, 2), Linear(count, PIXELS * 2 * config.latent_size))
     model, amortised = model.to(small.device), AmortisedGain(gains, every).to(small.device)
     lookahead = LookaheadGain(ahead, every).to(small.device)
-    reports = {"model": _fit_model(config, model, small, seed, show)}
-    how = AcquisitionPlan(
-        _plan(config, config.gain_steps), 64, config.num_offers, config.num_samples
+    seconds = {part: share * max_seconds for part, share in _SHARES.items()}
+    plan = plan_for(config, config.steps, seconds["model"])
+    reports = {"model": _fit_model(config, model, small, plan, seed, show)}
+
+    def how(part: str) -> AcquisitionPlan:
+        plan = plan_for(config, config.gain_steps, seconds[part])
+        return AcquisitionPlan(plan, 64, config.num_offers, config.num_samples)
+
+    reports["amortised"] = fit_amortised(
+        amortised, model, small, masks(config), how("amortised"), seed=seed, show=show
     )
-    about = {"seed": seed, "show": show}
-    some = masks(config)
-    reports["amortised"] = fit_amortised(amortised, model, small, some, how, **about)  # type: ignore[arg-type]
-    reports["lookahead"] = fit_lookahead(lookahead, model, small, some, how, **about)  # type: ignore[arg-type]
+    reports["lookahead"] = fit_lookahead(
+        lookahead, model, small, masks(config), how("lookahead"), seed=seed, show=show
+    )
     return Fitted(model.eval(), amortised.eval(), lookahead.eval(), reports)
 
 
@@ -207,12 +216,12 @@ def sampled(model: MatchedVAE, num_samples: int = 50) -> SampledGain:
 
 
 @final
-class _ImageDecoder(nn.Module):
+class ImageDecoder(nn.Module):
     """From z to logits of an image, by a perceptron."""
 
     def __init__(self, latent_size: int) -> None:
         super().__init__()
-        self.body, self.last = Perceptron(latent_size, _HIDDEN), Linear(_HIDDEN[-1], PIXELS)
+        self.body, self.last = Perceptron(latent_size, HIDDEN), Linear(HIDDEN[-1], PIXELS)
 
     def forward(self, z: Tensor) -> Tensor:
         """Return ``(..., 1, 16, 16)``."""
@@ -224,6 +233,7 @@ def _fit_model(
     config: Config,
     model: MatchedVAE,
     images: Tensor,
+    plan: Plan,
     seed: int,
     show: Callable[[Progress], None] | None,
 ) -> Report:
@@ -236,11 +246,11 @@ def _fit_model(
         observed = some.sample(x.shape, generator)
         return model.losses(x, None, observed, train_target=True, generator=generator)
 
-    plan = _plan(config, config.steps)
     return train(model, loss, plan, generators=[generator], show=show)
 
 
-def _plan(config: Config, steps: int) -> Plan:
+def plan_for(config: Config, steps: int, max_seconds: float = 0.0) -> Plan:
+    """Return how long and how fast a part is trained."""
     return Plan(
         steps,
         learning_rate=config.learning_rate,
@@ -249,5 +259,6 @@ def _plan(config: Config, steps: int) -> Plan:
         warmup=100,
         weight_decay=0.0,
         average=0.999,
+        max_seconds=max_seconds,
         precision=config.precision,
     )

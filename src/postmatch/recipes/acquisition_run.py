@@ -16,6 +16,7 @@ from postmatch.recipes.acquisition import (
     Config,
     Fitted,
     FixedOrder,
+    Network,
     RandomOrder,
     best_fixed_order,
     fit,
@@ -50,6 +51,7 @@ def run(
     num_steps: int = STEPS,
     test_rows: int = TEST_ROWS,
     seed: int = 0,
+    max_seconds: float = 0.0,
     device: torch.device | str = "cpu",
     show: Callable[[Progress], None] | None = None,
 ) -> dict[str, Any]:
@@ -62,12 +64,13 @@ def run(
         num_steps: How many pixels are looked at.
         test_rows: The first so many test images.
         seed: Of the training, and of the random order.
+        max_seconds: Train no longer than this in all; 0 for no limit.
         device: Where.
         show: Told of the progress of each part.
     """
     device, config = torch.device(device), Config() if config is None else config
     data = load_images("mnist")
-    fitted = fit(config, data.train.to(device), seed=seed, show=show)
+    fitted = fit(config, data.train.to(device), seed=seed, max_seconds=max_seconds, show=show)
     x = read(data.test[:test_rows].to(device))
     curves: dict[str, list[float]] = {}
     seconds: dict[str, float] = {}
@@ -96,10 +99,20 @@ def run(
         "curves": curves,
         "seconds": {way: round(value, 2) for way, value in seconds.items()},
     }
-    path = folder / f"acquisition-mnist-{config.network}.json"
+    path = result_path(folder, config.network)
     write_result(path, result)
-    figure_of(result).savefig(path.with_suffix(".png"), dpi=120)
+    draw(result, path)
     return result
+
+
+def result_path(folder: Path, network: Network) -> Path:
+    """Return where a result is."""
+    return folder / f"acquisition-mnist-{network}.json"
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Draw the picture of a result beside it."""
+    figure_of(result).savefig(path.with_suffix(".png"), dpi=120)
 
 
 @torch.no_grad()
