@@ -257,7 +257,8 @@ def test_entropies_of_every_draw_and_offer_are_in_their_places() -> None:
 
 @pytest.mark.parametrize("net", ["any network", "linear at first", "residual"])
 @pytest.mark.parametrize("single", [True, False])
-def test_shortcuts_change_no_entropy(net: str, single: bool) -> None:
+@pytest.mark.parametrize("values", ["any", "black and white", "nearly"])
+def test_shortcuts_change_no_entropy(net: str, single: bool, values: str) -> None:
     torch.manual_seed(0)
     body = {
         "any network": nn.Sequential(nn.Linear(12, 8), nn.Tanh()),
@@ -267,7 +268,10 @@ def test_shortcuts_change_no_entropy(net: str, single: bool) -> None:
     model = MatchedVAE(linear_gaussian(), MaskedEncoder(body, FullGaussianHead(8, 4)))
     offers = Offers.each([6]) if single else Offers.of([[0, 2], [1], [5]], 6)
     seen, observed = torch.randn(3, 5, 6), torch.rand(5, 6) < 0.4
-    seen = torch.where(observed, seen[:1], seen)  # what is observed is the same in every draw
+    drawn = seen if values == "any" else (seen > 0.0).float()
+    drawn[2, 4, 5] = 0.5 if values == "nearly" else drawn[2, 4, 5]
+    observed[4, 5] = False
+    seen = torch.where(observed, seen[:1], drawn)  # what is observed is the same in every draw
     found = entropies_after(model, seen, observed, offers, at_once=7)
     with torch.no_grad():
         for s in range(3):
