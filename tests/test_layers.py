@@ -28,7 +28,7 @@ LAYERS = (
     }
     | {"importance", "randomness", "threads", "streams", "folders", "untouched"},
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
-    {"conditioning", "clustering", "offers", "entropies", "acquisition"},
+    {"conditioning", "clustering", "offers", "entropies", "acquisition", "mixture_gains"},
     {"training", "tables", "pooling", "export", "fast"},
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"}
     | {"acquisition_fitting"}
@@ -47,6 +47,7 @@ EXTRAS = {
     "zuko",
     "diffusers",
     "huggingface_hub",
+    "pythae",
     "onnx",
     "onnxruntime",
     "tensorboard",

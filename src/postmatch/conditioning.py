@@ -169,6 +169,15 @@ class Conditional:
         self.x, self.observed = x.masked_fill(~observed, 0.0), observed
         self.latent: Distribution = partial(x, observed)  # q(z | x_o), the only encoding
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What these answers take for granted that the VAE does not tell, such as a likelihood."""
+        return self.vae.assumptions
+
+    def __repr__(self) -> str:
+        told = "".join(f"; assumes {each}" for each in self.assumptions)
+        return f"Conditional({len(self.x)} rows of {tuple(self.x.shape[1:])}{told})"
+
     @torch.no_grad()
     def sample(self, num_samples: int) -> Tensor:
         """Draw completed rows, ``(samples, batch, *features)``, with observed values as given."""
@@ -183,8 +192,17 @@ class Conditional:
             noise: From how many uniforms a draw needs to fresh ones, ``(samples, batch, number)``;
                 asked first for z, then for the features.
         """
-        drawn = self.vae.decode(_from_fresh(self.latent, noise))
-        return torch.where(self.observed, self.x, _from_fresh(drawn, noise))
+        return self.drawn_from(self.marginals_from(noise), noise)
+
+    @torch.no_grad()
+    def marginals_from(self, noise: Callable[[int], Tensor]) -> Distribution:
+        """Return the decoder's distributions as :meth:`marginals` does, from the caller's noise."""
+        return self.vae.decode(_from_fresh(self.latent, noise))
+
+    @torch.no_grad()
+    def drawn_from(self, decoded: Distribution, noise: Callable[[int], Tensor]) -> Tensor:
+        """Draw completed rows from the decoder's distributions, ``(samples, batch, *features)``."""
+        return torch.where(self.observed, self.x, _from_fresh(decoded, noise))
 
     @torch.no_grad()
     def draws(self, num_samples: int) -> Tensor:

@@ -20,6 +20,9 @@ Latent = Any  # a vector, a grid of codes, a tuple of levels: nobody but its VAE
 class VAE(nn.Module, abc.ABC):
     r"""A latent variable model :math:`p(x) = \int p_\phi(x \mid z)\, p(z)\, dz` with an encoder."""
 
+    assumptions: tuple[str, ...] = ()
+    """What is taken for granted on behalf of a model that does not tell it; empty if it does."""
+
     @abc.abstractmethod
     def prior(self) -> Distribution:
         r"""Return :math:`p(z)`."""
