@@ -20,10 +20,11 @@ from torch.testing import assert_close
 from linear_gaussian import linear_gaussian
 from postmatch.clustering import cluster_probabilities, entropy
 from postmatch.conditioning import MatchedVAE
-from postmatch.distributions.autoregressive import mixture_net
+from postmatch.distributions.autoregressive import AutoregressiveMixture, mixture_net
+from postmatch.distributions.clustered import ClusteredMixture
 from postmatch.distributions.clusters import GaussianClusters
-from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
-from postmatch.partial import ClusteredHead, PartialEncoder
+from postmatch.distributions.noise import draw_scored, from_noise, noise_size, quasi_uniform
+from postmatch.partial import ClusteredHead, MaskedEncoder, PartialEncoder
 from postmatch.vaes.base import VAE, log_likelihood
 from postmatch.vaes.vade import VaDE, independent_gaussians
 
@@ -271,3 +272,46 @@ def test_the_match_of_a_posterior_with_clusters_is_that_of_both() -> None:
     assert (model.match_at(approx, z) >= -approx.log_prob(z)).all()  # it asks for more
     plain = Independent(Normal(torch.zeros(5, 2), 1.0), 1)
     assert torch.equal(model.match_at(plain, z), -plain.log_prob(z))
+
+
+def test_certainty_costs_what_z_leaves_open_of_the_cluster() -> None:
+    model, x, seed = vade(), torch.randn(6, 2), 0
+    clusters = torch.tensor([0, 1, 2, 0, 1, 2]) % len(model.logits)
+    posterior = model.encode(x)
+
+    def loss(certainty: float) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        return model.loss(
+            x, posterior=posterior, generator=generator, clusters=clusters, certainty=certainty
+        )
+
+    with torch.no_grad():
+        z, _ = draw_scored(posterior, torch.Generator().manual_seed(seed))
+        left = -model.prior().log_clusters(z).gather(1, clusters[:, None])[:, 0]
+        assert_close(loss(2.0) - loss(0.0), 2.0 * left, atol=1e-4, rtol=1e-4)
+
+
+def test_what_the_posterior_tells_of_clusters_is_not_drawn() -> None:
+    torch.manual_seed(0)
+    vae = vade()
+    head = ClusteredHead(8, len(vae.logits), mixture_net(2, 2, 16, 1, 8))
+    model = MatchedVAE(vae, MaskedEncoder(nn.Linear(4, 8), head))
+    x, observed = 0.1 * torch.randn(30, 2), torch.rand(30, 2) < 0.5
+    with torch.no_grad():
+        head.told.mul_(4.0)
+        latent = model.given(x, observed).latent
+        assert isinstance(latent, ClusteredMixture)
+        places = AutoregressiveMixture(head.net, latent.contexts[0]).sample(torch.Size([500]))
+        vae.set_clusters(latent.log_weights[0].exp(), places.mean(0), 0.5 * places.std(0))
+        z = latent.sample(torch.Size([20_000]))
+        told = vae.prior().log_clusters(z).softmax(-1)
+    few = cluster_probabilities(model, x, observed, 16)
+    many = cluster_probabilities(model, x, observed, 4_096)
+    error = told.std(0) / 20_000**0.5
+    # Both average the same: five standard errors of plain draws, and the lattice's own.
+    assert ((many - told.mean(0)).abs() < 5.0 * error + 2e-3).all()
+    with torch.no_grad():
+        lattice = from_noise(latent, quasi_uniform(16, 5, 0, x.device))
+        plain = vae.prior().log_clusters(lattice).softmax(-1).mean(0)
+    assert_close(few.sum(-1), torch.ones(30))
+    assert (few - many).abs().mean() < (plain - many).abs().mean()

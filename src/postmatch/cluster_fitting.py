@@ -43,6 +43,7 @@ class ClusterPlan:
         start: What the groups are: see :func:`postmatch.cluster_starts.start_of`.
         starts: Ways to group the codes that are tried, of which the best is taken.
         attempts: Trainings of the clusters, at most; more than one if clusters were lost.
+        certainty: How much it counts that z tells the cluster: see :meth:`VaDE.loss`.
     """
 
     codes: Plan | None
@@ -52,6 +53,7 @@ class ClusterPlan:
     start: StartKind = "mixture"
     starts: int = 10
     attempts: int = 3
+    certainty: float = 0.0
 
 
 @final
@@ -110,10 +112,10 @@ def fit_clusters(
 
     def grouped(_: Tensor) -> Losses:
         batch = batches.draw()
-        return {"groups": batches.loss(batch, groups[batch.drawn])}
+        return {"groups": batches.loss(batch, groups[batch.drawn], plan.certainty)}
 
     def bound(_: Tensor) -> Losses:
-        return {"vae": batches.loss(batches.draw())}
+        return {"vae": batches.loss(batches.draw(), None, plan.certainty)}
 
     how = {"generators": [generator], "show": show}
     report = ClusterReport()
@@ -184,13 +186,14 @@ class _Batches:
         seen = x if self.vary is None else self.vary(x, self.generator)
         return _Batch(drawn, x, there, self.model.encode(seen, there))
 
-    def loss(self, batch: _Batch, clusters: Tensor | None = None) -> Tensor:
+    def loss(self, batch: _Batch, clusters: Tensor | None, certainty: float) -> Tensor:
         return self.model.loss(
             batch.x,
             available=batch.available,
             posterior=batch.posterior,
             generator=self.generator,
             clusters=clusters,
+            certainty=certainty,
         ).mean()
 
 

@@ -2,8 +2,10 @@ r"""Which cluster a partly observed row belongs to: q(c | x_o) of a VAE with a m
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.clustered import ClusteredMixture
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
 from postmatch.randomness import seeded
@@ -23,8 +25,9 @@ def cluster_probabilities(
 
     .. math:: q(c \mid x_o) = \mathbb{E}_{z \sim q_\theta(z \mid x_o)}\, p(c \mid z)
 
-    Given z the clusters are exact; rows share their noise, so that neither the order nor the
-    company of rows changes the answer.
+    Given z the clusters are exact, and where the posterior tells them first, it is only the
+    difference between what it tells and :math:`p(c \mid z)` that is averaged over draws. Rows
+    share their noise, so that neither the order nor the company of rows changes the answer.
 
     Args:
         model: Of a VAE whose prior is :class:`GaussianClusters`.
@@ -46,9 +49,15 @@ def cluster_probabilities(
     if size is None:
         with seeded(seed):
             z = latent.sample(torch.Size([num_samples]))
-    else:
-        z = from_noise(latent, quasi_uniform(num_samples, size, seed, x.device).to(x.dtype))
-    return prior.log_clusters(z).softmax(-1).mean(0)
+        return prior.log_clusters(z).softmax(-1).mean(0)
+    uniform = quasi_uniform(num_samples, size, seed, x.device).to(x.dtype)
+    if not isinstance(latent, ClusteredMixture):
+        return prior.log_clusters(from_noise(latent, uniform)).softmax(-1).mean(0)
+    z, drawn = latent.drawn_with_clusters(uniform)
+    counted = F.one_hot(drawn, prior.num_clusters).to(x.dtype).mean(0)
+    told = prior.log_clusters(z).softmax(-1).mean(0) + latent.log_weights.exp() - counted
+    kept = told.clamp_min(0.0)
+    return kept / kept.sum(-1, keepdim=True)
 
 
 def entropy(probabilities: Tensor) -> Tensor:

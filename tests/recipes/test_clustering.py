@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,15 @@ def blots(split: str) -> tuple[Tensor, Tensor]:
     return images, kind
 
 
+class ThreadsInPlaceOfProcesses(ThreadPoolExecutor):
+    """One worker, which sees what a test has replaced."""
+
+    def __init__(self, jobs: int, mp_context: object) -> None:
+        assert jobs == 2
+        assert mp_context is not None
+        super().__init__(1)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder, having made images few."""
@@ -56,6 +66,16 @@ def test_every_seed_is_trained_judged_and_reported(folder: Path) -> None:
         assert each["curves"]["supervised_rematched"][0] == pytest.approx(1 / 3, abs=1e-6)
     worst = min(each["accuracy"] for each in found["runs"])
     assert found["metrics"]["accuracy_worst"] == worst
+
+
+def test_seeds_side_by_side_are_those_one_after_the_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clustering_run, "ProcessPoolExecutor", ThreadsInPlaceOfProcesses)
+    how = {"config": SMALL, "seeds": (1, 2), "fractions": (1.0,)}
+    one, two = (run("mnist", folder, jobs=jobs, **how) for jobs in (1, 2))  # type: ignore[arg-type]
+    assert [each["accuracy"] for each in two["runs"]] == [each["accuracy"] for each in one["runs"]]
+    assert two["side_by_side"] == 2
 
 
 def test_trained_for_longer_the_thirds_are_found(folder: Path) -> None:

@@ -14,6 +14,7 @@ from postmatch.cli.session import session
 CLUSTERING_EXAMPLES = """
     postmatch reproduce clustering --dataset mnist
     postmatch reproduce clustering --dataset fashion_mnist --seeds 2 -o figures
+    postmatch reproduce clustering --seeds 5 --jobs 5 --device cuda
 """
 _SHOWN = (0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -30,6 +31,9 @@ def clustering(
     max_minutes: Annotated[
         float, typer.Option(metavar="M", min=0.0, help="Of training, per seed; 0: no limit.")
     ] = 0.0,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Seeds that are trained side by side.")
+    ] = 1,
     test_rows: Annotated[
         int | None, typer.Option(metavar="N", min=20, help="How many test images are judged.")
     ] = None,
@@ -39,7 +43,7 @@ def clustering(
 ) -> None:
     """Cluster images, then tell clusters from parts of images; POSTMATCH_DATA names the data.
 
-    Labels are read after all trainings, to name clusters and to judge them. Beside Posterior
+    Labels are read after a training, to name its clusters and to judge it. Beside Posterior
     Matching stands the paper's baseline, a network that learned the clusters of complete images.
     """
     from postmatch.models import device_of
@@ -62,6 +66,7 @@ def clustering(
                 seeds=which,
                 test_rows=test_rows,
                 max_seconds=60.0 * max_minutes,
+                jobs=jobs,
                 device=device_of(running.device),
                 show=show,
             )

@@ -57,6 +57,10 @@ class ClusteredMixture(Distribution):
 
     def from_noise(self, uniform: Tensor) -> Tensor:
         """Return draws from uniforms, of which the first picks the cluster."""
+        return self.drawn_with_clusters(uniform)[0]
+
+    def drawn_with_clusters(self, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Return such draws, and the number of the cluster that each was drawn from."""
         batch: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
             uniform.shape[:-1], self.batch_shape
         )
@@ -65,7 +69,7 @@ class ClusteredMixture(Distribution):
         size = self.contexts.shape[-1]
         place = c[..., None, None].expand(*batch, 1, size)
         context = self.contexts.expand(*batch, -1, size).gather(-2, place).squeeze(-2)
-        return AutoregressiveMixture(self.net, context).from_noise(uniform[..., 1:])
+        return AutoregressiveMixture(self.net, context).from_noise(uniform[..., 1:]), c
 
     @property
     def _each(self) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Clusters of images that are seen in part: the paper's section 5.4, on MNIST and Fashion-MNIST."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class Config:
         start: What these groups are.
         starts: Ways to group the codes that are tried.
         attempts: Trainings of the clusters, at most.
+        certainty: How much it counts that z tells the cluster, beside the bound.
+        cluster_rate: Of learning with everything free, as a part of that before.
     """
 
     num_clusters: int = 10
@@ -55,7 +58,7 @@ class Config:
     components: int = 10
     code_steps: int = 15_000
     group_steps: int = 10_000
-    cluster_steps: int = 10_000
+    cluster_steps: int = 3_000
     match_steps: int = 20_000
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -65,7 +68,9 @@ class Config:
     start: StartKind = "connected"
     starts: int = 10
     attempts: int = 3
-    precision: Precision = "tf32"
+    certainty: float = 20.0
+    cluster_rate: float = 0.1
+    precision: Precision = "bfloat16"
 
 
 class Fitted(NamedTuple):
@@ -143,12 +148,16 @@ def fit(
     assert isinstance(model.vae, VaDE)
     plan = ClusterPlan(
         _plan(config, config.code_steps, per_step),
-        _plan(config, config.cluster_steps, per_step),
+        dataclasses.replace(
+            _plan(config, config.cluster_steps, per_step),
+            learning_rate=config.cluster_rate * config.learning_rate,
+        ),
         _plan(config, config.group_steps, per_step) if config.group_steps else None,
         config.batch_size,
         config.start,
         config.starts,
         config.attempts,
+        config.certainty,
     )
     vary = None if not _varies(config) else lambda x, noise: varied(config, x, noise)
     clusters = fit_clusters(model.vae, images, plan, read=read, vary=vary, seed=seed, show=show)

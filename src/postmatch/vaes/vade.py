@@ -73,6 +73,7 @@ class VaDE(VAE):
         posterior: Distribution | None = None,
         generator: torch.Generator | None = None,
         clusters: Tensor | None = None,
+        certainty: float = 0.0,
     ) -> Tensor:
         r"""Return the negative bound on log p(x) of each row, with a posterior of clusters, too.
 
@@ -90,6 +91,8 @@ class VaDE(VAE):
             posterior: q(z | x), if it is known.
             generator: Of the noise.
             clusters: The cluster that each row is taken to be in, ``(batch,)``: a looser bound.
+            certainty: Weight of :math:`-\mathbb{E}_q \log p(c \mid z)`, on top of the bound, which
+                alone does not mind clusters that overlap.
         """
         posterior = self.encode(x, available) if posterior is None else posterior
         base = independent_gaussians(posterior)
@@ -97,11 +100,15 @@ class VaDE(VAE):
         log_x = log_likelihood(self.decode(z), x, available)
         log_each = self.prior().expected_log_joint(base)
         if clusters is None:
-            log_prior = log_each.logsumexp(-1)
+            log_prior, share = log_each.logsumexp(-1), log_each.softmax(-1)
         else:
             log_prior = log_each.gather(-1, clusters[:, None]).squeeze(-1)
+            share = F.one_hot(clusters, log_each.shape[-1]).to(log_each.dtype)
         entropy: Tensor = base.entropy().sum(-1)  # type: ignore[no-untyped-call]
-        return -(log_x + beta * (log_prior + entropy))
+        bound = log_x + beta * (log_prior + entropy)
+        if certainty:
+            bound = bound + certainty * (share * self.prior().log_clusters(z)).sum(-1)
+        return -bound
 
     def match_at(self, approx: Distribution, z: Tensor) -> Tensor:
         r"""Return what the match of z and of its cluster costs, where both are asked for.
