@@ -1,5 +1,6 @@
 """Training of networks that tell what to measure next, for a model that stays as it is."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -10,14 +11,19 @@ from torch.distributions import Normal
 
 from postmatch.acquisition import AmortisedGain, LookaheadGain
 from postmatch.conditioning import Conditional, MatchedVAE
+from postmatch.distributions.noise import quasi_uniform
 from postmatch.entropies import entropies_after, entropy
 from postmatch.masks import MaskDistribution
+from postmatch.mixture_gains import gains_from
 from postmatch.objectives import draws_to_match
 from postmatch.offers import Offers
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report
 
 Read = Callable[[Tensor], Tensor]
+Teacher = Callable[[MatchedVAE, Conditional, Offers, int, torch.Generator], Tensor]
+"""From a model, some rows, offers, a number of samples and noise to gains that are right on
+average, ``(batch, offers)``."""
 
 
 @final
@@ -38,6 +44,44 @@ class AcquisitionPlan:
     num_samples: int = 4
 
 
+def falls_in_entropy(
+    model: MatchedVAE,
+    given: Conditional,
+    offers: Offers,
+    num_samples: int,
+    generator: torch.Generator,
+) -> Tensor:
+    r"""Return :math:`H(q(z \mid x_o)) - H(q(z \mid x_o, x_i))`, a mean over some drawn x_i."""
+    seen = given.sample_from(_fresh(num_samples, len(given.x), generator))
+    at_once = seen[..., 0].numel() * len(offers.costs)
+    later = entropies_after(model, seen, given.observed, offers, at_once)
+    return entropy(given.latent, given.x)[:, None] - later.mean(0)
+
+
+def mixture_gains(target: Tensor | None = None, num_draws: int = 128) -> Teacher:
+    """Return what teaches the gains of :class:`~postmatch.mixture_gains.MixtureGain`.
+
+    Args:
+        target: Features that are asked about; None for z.
+        num_draws: Draws of z, of which too few would teach something else.
+    """
+    return functools.partial(_mixture_gains, target, num_draws)
+
+
+def _mixture_gains(
+    target: Tensor | None,
+    num_draws: int,
+    model: MatchedVAE,  # noqa: ARG001
+    given: Conditional,
+    offers: Offers,
+    num_samples: int,
+    generator: torch.Generator,
+) -> Tensor:
+    counts = (num_draws, num_samples, num_samples)
+    noises = [_moved(n, len(given.x), generator, part) for part, n in enumerate(counts)]
+    return gains_from(given, offers, target, noises)
+
+
 def fit_amortised(
     acquirer: AmortisedGain,
     model: MatchedVAE,
@@ -45,14 +89,17 @@ def fit_amortised(
     masks: MaskDistribution,
     how: AcquisitionPlan,
     *,
+    teacher: Teacher = falls_in_entropy,
+    available: Tensor | None = None,
     read: Read = lambda x: x,
     seed: int = 0,
     show: Callable[[Progress], None] | None = None,
 ) -> Report:
-    r"""Regress a network on falls in entropy, each of really drawn features.
+    r"""Regress a network on gains, each of really drawn features.
 
-    .. math:: \mathbb{E} \left[ f_i(x_o) - H\left(q(z \mid x_o)\right)
-        + H\left(q(z \mid x_o, x_i)\right) \right]^2, \qquad x_i \sim p(x_i \mid x_o)
+    .. math:: \mathbb{E} \left[ f_i(x_o) - g_i(x_o) \right]^2, \qquad
+        g_i = H\left(q(z \mid x_o)\right) - H\left(q(z \mid x_o, x_i)\right), \quad
+        x_i \sim p(x_i \mid x_o)
 
     Args:
         acquirer: What is trained.
@@ -60,6 +107,9 @@ def fit_amortised(
         rows: As they are stored, on the device to train on.
         masks: What is observed in training.
         how: How long.
+        teacher: Tells the gains; falls in the entropy of z by default.
+        available: What the rows hold, without what is never to be seen, such as a target; None for
+            everything.
         read: From rows as they are stored to what the model reads.
         seed: Of batches, masks and draws.
         show: Told of the progress.
@@ -68,14 +118,11 @@ def fit_amortised(
     def loss(x: Tensor, observed: Tensor, generator: torch.Generator) -> Tensor:
         picked, some = _some(acquirer.offers, how.num_offers, generator)
         with torch.no_grad():
-            given = model.given(x, observed)
-            seen = _drawn(given, how.num_samples, generator)
-            later = entropies_after(model, seen, observed, some, seen[..., 0].numel() * len(picked))
-            fall = entropy(given.latent, x)[:, None] - later.mean(0)
+            gain = teacher(model, model.given(x, observed), some, how.num_samples, generator)
         told = acquirer.expected(x, observed)[:, picked]
-        return _mean_of_open((told - fall).square(), some, observed)
+        return _mean_of_open((told - gain).square(), some, observed)
 
-    return _fit(acquirer, loss, model, rows, masks, how, read, seed, show)
+    return _fit(acquirer, loss, model, rows, masks, how, available, read, seed, show)
 
 
 def fit_lookahead(
@@ -85,6 +132,7 @@ def fit_lookahead(
     masks: MaskDistribution,
     how: AcquisitionPlan,
     *,
+    available: Tensor | None = None,
     read: Read = lambda x: x,
     seed: int = 0,
     show: Callable[[Progress], None] | None = None,
@@ -93,7 +141,7 @@ def fit_lookahead(
 
     .. math:: -\mathbb{E} \log q^{(i)}(z' \mid x_o), \qquad z' \sim q(z \mid x_o, x_i)
 
-    Arguments are those of :func:`fit_amortised`.
+    Arguments are those of :func:`fit_amortised`, which has a teacher besides.
     """
 
     def loss(x: Tensor, observed: Tensor, generator: torch.Generator) -> Tensor:
@@ -115,7 +163,7 @@ def fit_lookahead(
         cost = -log_each.sum(-1).mean(0)
         return _mean_of_open(cost, some, observed)
 
-    return _fit(acquirer, loss, model, rows, masks, how, read, seed, show)
+    return _fit(acquirer, loss, model, rows, masks, how, available, read, seed, show)
 
 
 def _fit(
@@ -125,6 +173,7 @@ def _fit(
     rows: Tensor,
     masks: MaskDistribution,
     how: AcquisitionPlan,
+    available: Tensor | None,
     read: Read,
     seed: int,
     show: Callable[[Progress], None] | None,
@@ -137,6 +186,8 @@ def _fit(
         drawn = torch.randint(len(rows), (size,), generator=generator, device=rows.device)
         x = read(rows[drawn])
         observed = masks.sample(torch.Size([size, *shape]), generator)
+        if available is not None:
+            observed = observed & available[drawn]
         return {"gain": loss_of(x, observed, generator)}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
@@ -150,15 +201,32 @@ def _some(offers: Offers, count: int, generator: torch.Generator) -> tuple[Tenso
     return picked, Offers.trusted(reveals, offers.costs.to(picked.device)[picked])
 
 
-def _drawn(given: Conditional, num_samples: int, generator: torch.Generator) -> Tensor:
-    """Return draws of complete rows, ``(samples, batch, *features)``."""
-    batch = len(given.x)
+def _fresh(num_samples: int, batch: int, generator: torch.Generator) -> Callable[[int], Tensor]:
+    """Return a source of uniforms, ``(samples, batch, size)``."""
 
     def noise(size: int) -> Tensor:
         shape = (num_samples, batch, size)
         return torch.rand(shape, generator=generator, device=generator.device)
 
-    return given.sample_from(noise)
+    return noise
+
+
+def _moved(
+    num_samples: int, batch: int, generator: torch.Generator, seed: int
+) -> Callable[[int], Tensor]:
+    """Return a source of evenly spread uniforms, moved by as much as chance tells for each row."""
+
+    def noise(size: int) -> Tensor:
+        move = torch.rand((1, batch, size), generator=generator, device=generator.device)
+        return (_even(num_samples, size, seed, generator.device) + move) % 1.0
+
+    return noise
+
+
+@functools.lru_cache(maxsize=16)
+def _even(num_samples: int, size: int, seed: int, device: torch.device) -> Tensor:
+    """Return evenly spread uniforms, made once: a GPU would wait for them in every step."""
+    return quasi_uniform(num_samples, size, seed, device)
 
 
 def _mean_of_open(cost: Tensor, offers: Offers, observed: Tensor) -> Tensor:

@@ -84,6 +84,17 @@ class Offers:
         offers.equal = False
         return offers
 
+    def without(self, features: Tensor) -> "Offers":
+        """Return the offers that show none of some features, such as those to be predicted.
+
+        Args:
+            features: bool, of the shape of a row's mask.
+        """
+        shown = (self.reveals & features.to(self.reveals.device)).flatten(1).any(1)
+        if shown.all():
+            raise ValueError("features must leave at least one offer")
+        return Offers(self.reveals[~shown], self.costs[~shown])
+
     def open(self, observed: Tensor) -> Tensor:
         """Return which offers would show anything new, ``(batch, offers)``."""
         if self.single:
