@@ -25,6 +25,8 @@ from postmatch.recipes.acquisition import (
     offers,
     read,
 )
+from postmatch.recipes.acquisition_pictures import trajectories
+from postmatch.recipes.gallery import HIDDEN
 
 SMALL = {"steps": 3, "gain_steps": 2, "batch_size": 4, "num_offers": 3, "precision": "float32"}
 
@@ -85,7 +87,8 @@ def test_a_run_writes_curves_of_every_way(folder: Path) -> None:
     starts = {round(curve[0], 6) for curve in result["curves"].values()}
     assert len(starts) == 1  # nothing was looked at yet
     assert json.loads((folder / "acquisition-mnist-mlp.json").read_text()) == result
-    assert (folder / "acquisition-mnist-mlp.png").stat().st_size > 1_000
+    for name in ("acquisition-mnist-mlp.png", "acquisition-mnist-mlp-trajectories.png"):
+        assert (folder / name).stat().st_size > 1_000
 
 
 def test_the_command_writes_and_shows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,3 +113,30 @@ def test_the_error_counts_what_is_hidden_over_all_pixels() -> None:
     found = acquisition_run.curve(MatchedVAE(vae, Known()), fixed, x, 4)
     exact = [(0.25 * (256 - k) / 256) ** 0.5 for k in range(5)]
     assert found == pytest.approx(exact, abs=1e-6)
+
+
+def test_trajectories_show_what_was_looked_at_and_how_the_rest_was_filled() -> None:
+    torch.manual_seed(0)
+    model, x = build(Config()).eval(), torch.rand(3, 1, SIDE, SIDE)
+    fixed = FixedOrder(offers(), torch.arange(40, 46))
+    figure = trajectories(model, fixed, x, 6)
+    assert [text.get_text() for text in figure.axes[0].texts] == [
+        "0 pixels",
+        "",
+        "5 pixels",
+        "",
+        "truth",
+    ]
+    drawn = torch.as_tensor(figure.axes[0].images[0].get_array()) / 255.0
+    rows = torch.stack(drawn.chunk(3, dim=0))  # of one image each
+    nothing, prior, five, filled, truth = (
+        part[:, : 4 * SIDE : 4, : 4 * SIDE : 4].movedim(-1, 1) for part in rows.chunk(5, dim=2)
+    )
+    blue = torch.tensor(HIDDEN).view(3, 1, 1).expand(x.shape[0], 3, SIDE, SIDE)
+    observed = torch.zeros_like(x, dtype=torch.bool)
+    assert torch.allclose(nothing, blue, atol=1e-2)
+    assert torch.allclose(prior, model.given(x, observed).impute(50), atol=1e-2)
+    observed.view(3, -1)[:, 40:45] = True
+    assert torch.allclose(five, torch.where(observed, x, blue), atol=1e-2)
+    assert torch.allclose(filled, model.given(x, observed).impute(50), atol=1e-2)
+    assert torch.allclose(truth, x.expand(-1, 3, -1, -1), atol=1e-2)

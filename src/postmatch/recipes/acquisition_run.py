@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,23 +24,16 @@ from postmatch.recipes.acquisition import (
     read,
     sampled,
 )
+from postmatch.recipes.acquisition_pictures import figure_of, trajectories
 from postmatch.recipes.results import provenance, write_result
 from postmatch.training.plan import Progress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STEPS = 30
 TEST_ROWS = 1_000
 WAYS = ("sampled", "amortised", "lookahead", "fixed", "random")
-# Read off the plot in the published notebook, to 0.002: a convolutional model.
-QUOTED = {
-    "at": (0, 5, 10, 15, 20, 25, 30),
-    "sampled": (0.245, 0.209, 0.181, 0.160, 0.147, 0.136, 0.126),
-    "lookahead": (0.245, 0.214, 0.185, 0.168, 0.156, 0.148, 0.141),
-}
 _AT_ONCE = 100  # images
 _AVERAGED = 500  # training images that a fixed order is chosen by
+_DRAWN = 8  # test images whose trajectories are shown
 
 
 def run(
@@ -58,7 +51,7 @@ def run(
     """Train, let each way choose pixels of test images, write ``acquisition-mnist-<network>.json``.
 
     Args:
-        folder: Where the result and its picture go.
+        folder: Where the result and its pictures go.
         config: What is trained; ours if None.
         ways: To choose, of :data:`WAYS`.
         num_steps: How many pixels are looked at.
@@ -102,6 +95,8 @@ def run(
     path = result_path(folder, config.network)
     write_result(path, result)
     draw(result, path)
+    picture = trajectories(fitted.model, fitted.amortised, x[:_DRAWN], num_steps)
+    picture.savefig(path.with_name(f"{path.stem}-trajectories.png"), dpi=120)
     return result
 
 
@@ -152,20 +147,3 @@ def _chooser(way: str, fitted: Fitted, some: Tensor, num_steps: int, seed: int) 
 
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def figure_of(result: dict[str, Any]) -> "Figure":
-    """Return the errors by pixels looked at, of every way to choose, with the published ones."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    for way, values in result["curves"].items():
-        axes.plot(range(len(values)), values, label=way)
-    if result["network"] == "conv":
-        for way, style in (("sampled", "k--"), ("lookahead", "k:")):
-            axes.plot(QUOTED["at"], QUOTED[way], style, linewidth=0.8, label=f"{way}, published")
-    axes.set(xlabel="pixels looked at", ylabel="root mean square error", ylim=(0.0, None))
-    axes.set_title(f"MNIST, 16 x 16 pixels, {result['network']}")
-    axes.legend(frameon=False)
-    return figure
