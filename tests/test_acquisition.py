@@ -22,8 +22,15 @@ from postmatch.acquisition import (
     acquire,
     choose,
 )
-from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised, fit_lookahead
-from postmatch.conditioning import MatchedVAE
+from postmatch.acquisition_fitting import (
+    AcquisitionPlan,
+    Teacher,
+    falls_at_means,
+    falls_in_entropy,
+    fit_amortised,
+    fit_lookahead,
+)
+from postmatch.conditioning import Conditional, MatchedVAE
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.entropies import entropies_after, entropy
 from postmatch.masks import UniformCount
@@ -279,3 +286,73 @@ def test_shortcuts_change_no_entropy(net: str, single: bool, values: str) -> Non
                 exact = model.partial(seen[s], observed | reveals).entropy()
                 new = (~observed & reveals).any(1)  # others are never asked for
                 assert torch.allclose(found[s, :, i][new], exact[new], atol=1e-5)
+
+
+def test_means_of_the_decoder_are_seen_where_that_is_wished() -> None:
+    torch.manual_seed(0)
+    vae = linear_gaussian()
+    body = nn.Sequential(nn.Linear(12, 8), nn.Tanh())  # entropies that depend on what is seen
+    model = MatchedVAE(vae, MaskedEncoder(body, FullGaussianHead(8, 4)))
+    x, observed = draw_rows(vae, 4, num_observed=2)
+    found = SampledGain(model, Offers.each([FEATURES]), 3, means=True)(x, observed)
+    with torch.no_grad():
+        given = model.given(x, observed)
+        seen = torch.where(observed, x, given.marginals(3).mean)
+        for i in range(FEATURES):
+            then = observed.clone()
+            then[:, i] = True
+            later = torch.stack([model.given(row, then).latent.entropy() for row in seen])
+            expected = (given.latent.entropy() - later.mean(0)).masked_fill(
+                observed[:, i], -math.inf
+            )
+            assert torch.allclose(found[:, i], expected, atol=1e-5)
+
+
+class Square(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.square()
+
+
+@pytest.mark.parametrize(("teacher", "means"), [(falls_in_entropy, False), (falls_at_means, True)])
+def test_teachers_are_right_on_average(teacher: Teacher, means: bool) -> None:
+    torch.manual_seed(0)
+    vae = linear_gaussian()
+    body = nn.Sequential(nn.Linear(12, 8), Square())  # far from linear: noise matters
+    model = MatchedVAE(vae, MaskedEncoder(body, FullGaussianHead(8, 4)))
+    x, observed = draw_rows(vae, 3, num_observed=2)
+    offers, generator = Offers.each([FEATURES]), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        given = model.given(x, observed)
+        told = torch.stack([teacher(model, given, offers, 16, generator) for _ in range(64)])
+    exact = SampledGain(model, offers, 1 << 12, means=means)(x, observed)
+    hidden = ~observed
+    error = told.std(0)[hidden] / 64**0.5
+    assert ((told.mean(0) - exact)[hidden].abs() < 5.0 * error).all()
+    others = SampledGain(model, offers, 1 << 12, means=not means)(x, observed)
+    assert ((told.mean(0) - others)[hidden].abs() > 5.0 * error).any()
+
+
+def test_rows_walk_where_the_networks_own_choices_lead() -> None:
+    vae, seen = linear_gaussian(), []
+    net = nn.Linear(2 * FEATURES, FEATURES)
+    order = [4, 0, 5, 2, 1, 3]
+    with torch.no_grad():
+        net.weight.zero_()
+        net.bias[order] = torch.arange(FEATURES, 0.0, -1.0)
+
+    def teacher(
+        model: MatchedVAE, given: Conditional, offers: Offers, count: int, _: torch.Generator
+    ) -> Tensor:
+        seen.append(given.observed)
+        return torch.zeros(len(given.x), len(offers.costs))
+
+    plan = Plan(40, learning_rate=1e-9)
+    how = AcquisitionPlan(plan, 12, 2, 1, walking=0.5, walk_steps=4)
+    rows, acquirer = draw_rows(vae, 30)[0], AmortisedGain(net, Offers.each([FEATURES]))
+    fit_amortised(acquirer, exact_model(vae), rows, UniformCount(), how, teacher=teacher)
+    prefixes = torch.tensor([[i in order[:k] for i in range(FEATURES)] for k in range(5)])
+    walked = torch.cat([observed[:6] for observed in seen])
+    assert (walked[:, None] == prefixes).all(-1).any(1).all()
+    assert walked.sum(1).bincount(minlength=5).min() > 20  # each length about as often
+    others = torch.cat([observed[6:] for observed in seen])
+    assert others.all(1).any()

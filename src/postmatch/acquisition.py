@@ -57,6 +57,8 @@ class SampledGain(Acquirer):
         num_samples: Draws of what would be seen.
         at_once: Rows that are encoded together, at most; 0 for as many as the device likes.
         seed: Of the draws, which all rows share.
+        means: See means of the decoder at draws of z, as the paper's code does, and no draws of the
+            decoder: a grey pixel is like the former, not like black or white.
     """
 
     def __init__(
@@ -66,14 +68,21 @@ class SampledGain(Acquirer):
         num_samples: int = SAMPLES,
         at_once: int = 0,
         seed: int = 0,
+        *,
+        means: bool = False,
     ) -> None:
         super().__init__(offers)
         self.model, self.num_samples, self.at_once, self.seed = model, num_samples, at_once, seed
+        self.means = means
 
     def expected(self, x: Tensor, observed: Tensor) -> Tensor:
         """See the base."""
         given = self.model.given(x, observed)
-        seen = given.shared_samples(self.num_samples, self.seed)  # (samples, batch, *features)
+        if self.means:
+            decoded = given.marginals(self.num_samples, self.seed).mean
+            seen = torch.where(observed, given.x, decoded)  # (samples, batch, *features)
+        else:
+            seen = given.shared_samples(self.num_samples, self.seed)
         later = entropies_after(self.model, seen, observed, self.offers, self.at_once)
         return entropy(given.latent, x)[:, None] - later.mean(0)
 

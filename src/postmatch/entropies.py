@@ -89,8 +89,9 @@ class _Rows:
         self.model, self.offers, self.batch = model, offers, len(observed)
         self.x, self.observed = seen.flatten(0, 1), observed
         # Where each offer is one number, only two numbers of what a network reads change with it.
-        partial = model.partial
-        single = offers.single and observed.shape[1:] == seen.shape[2:]
+        partial, features = model.partial, offers.features
+        single = features is not None and observed.shape[1:] == seen.shape[2:]
+        self.features = None if features is None else features.to(seen.device)
         self.before: Tensor | None = None
         self.weight: Tensor | None = None
         if single and isinstance(partial, MaskedEncoder):
@@ -111,7 +112,8 @@ class _Rows:
         if self.before is None or not isinstance(partial, MaskedEncoder):
             shown = self.observed[row] | self.offers.reveals.to(offer.device)[offer]
             return self.model.given(self.x[draw], shown).latent
-        inputs, size = self.before[row], self.x[0].numel()
+        assert self.features is not None
+        inputs, size, offer = self.before[row], self.x[0].numel(), self.features[offer]
         value = self.x.flatten(1)[draw, offer]
         if self.weight is not None:
             assert isinstance(partial.net, LinearFirst)

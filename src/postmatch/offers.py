@@ -40,6 +40,8 @@ class Offers:
             single = len(reveals) == size and torch.equal(reveals.flatten(1), alone)
             self.equal = bool((costs == 1.0).all())
         self.single = single
+        # Which one each offer shows, where that is known to be one.
+        self.features = torch.arange(len(reveals), device=reveals.device) if single else None
 
     @classmethod
     def each(
@@ -77,11 +79,17 @@ class Offers:
         return cls(reveals, costs)
 
     @classmethod
-    def trusted(cls, reveals: Tensor, costs: Tensor) -> "Offers":
-        """Return offers that need no checks, which would make a GPU wait."""
+    def trusted(cls, reveals: Tensor, costs: Tensor, features: Tensor | None = None) -> "Offers":
+        """Return offers that need no checks, which would make a GPU wait.
+
+        Args:
+            reveals: What each shows.
+            costs: Of the offers.
+            features: The one feature that each shows, if it is one.
+        """
         offers = cls.__new__(cls)
         offers._keep(reveals, costs, single=False)
-        offers.equal = False
+        offers.equal, offers.features = False, features
         return offers
 
     def without(self, features: Tensor) -> "Offers":
