@@ -14,9 +14,9 @@ from linear_gaussian import (
     linear_gaussian,
 )
 from postmatch.acquisition import Acquirer, AmortisedGain, acquire, choose
-from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised, mixture_gains
+from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised
 from postmatch.masks import UniformCount
-from postmatch.mixture_gains import MixtureGain
+from postmatch.mixture_gains import MixtureGain, mixture_teacher
 from postmatch.offers import Offers
 from postmatch.training.plan import Plan
 from small_models import people, people_model
@@ -129,7 +129,7 @@ def trained(target: Tensor | None, steps: int) -> AmortisedGain:
         rows,
         UniformCount(),
         how,
-        teacher=mixture_gains(target),
+        teacher=mixture_teacher(target),
         available=available,
         seed=1,
     )
@@ -161,7 +161,7 @@ def test_of_two_columns_of_levels_the_gain_is_that_of_their_joint_table() -> Non
     observed[:, [town, shirt]] = False
     offers = Offers.of([[shirt]], len(names))
     with torch.no_grad():
-        decoded = model.model.given(x, observed).marginals(1 << 11)
+        decoded = model.model.given(x, observed).marginals(1 << 10)
         pairs = decoded.probs(town)[..., :, None] * decoded.probs(shirt)[..., None, :]
         joint = pairs.mean(0).double()  # (rows, towns, shirts)
     apart = joint.sum(2, keepdim=True) * joint.sum(1, keepdim=True)
@@ -226,7 +226,7 @@ def test_fresh_and_even_noise_tell_the_same() -> None:
     vae, target = linear_gaussian(), feature_mask(2)
     x, observed, offers = asked(vae, target, 4)
     given, generator = exact_model(vae).given(x, observed), torch.Generator().manual_seed(0)
-    teach = mixture_gains(target)
+    teach = mixture_teacher(target)
     taught = torch.stack(
         [teach(exact_model(vae), given, offers, 16, generator) for _ in range(40)]
     ).double()

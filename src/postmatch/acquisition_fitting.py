@@ -1,6 +1,5 @@
 """Training of networks that tell what to measure next, for a model that stays as it is."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -9,12 +8,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from postmatch.acquisition import Acquirer, AmortisedGain, LookaheadGain
+from postmatch.acquisition import AmortisedGain, LookaheadGain
 from postmatch.conditioning import Conditional, MatchedVAE
-from postmatch.distributions.noise import quasi_uniform
 from postmatch.entropies import entropies_after, entropy
 from postmatch.masks import MaskDistribution
-from postmatch.mixture_gains import gains_from
 from postmatch.objectives import draws_to_match
 from postmatch.offers import Offers
 from postmatch.training.engine import train
@@ -36,17 +33,12 @@ class AcquisitionPlan:
         batch_size: Rows per step.
         num_offers: Offers that a step looks at, drawn at random for all of its rows.
         num_samples: Draws of what would be seen, per row and step.
-        walking: The part of the rows whose masks the network's own choices led to, one after the
-            other; those of the others are random.
-        walk_steps: Choices after which such a row is left for another.
     """
 
     plan: Plan
     batch_size: int = 64
     num_offers: int = 32
     num_samples: int = 4
-    walking: float = 0.0
-    walk_steps: int = 30
 
 
 def falls_in_entropy(
@@ -57,54 +49,10 @@ def falls_in_entropy(
     generator: torch.Generator,
 ) -> Tensor:
     r"""Return :math:`H(q(z \mid x_o)) - H(q(z \mid x_o, x_i))`, a mean over some drawn x_i."""
-    return _falls_in_entropy(
-        model, given, given.sample_from(_fresh(num_samples, len(given.x), generator)), offers
-    )
-
-
-def falls_at_means(
-    model: MatchedVAE,
-    given: Conditional,
-    offers: Offers,
-    num_samples: int,
-    generator: torch.Generator,
-) -> Tensor:
-    """Return the same where means of the decoder are seen, as ``SampledGain(means=True)`` does."""
-    decoded = model.vae.decode(draws_to_match(given.latent, num_samples, generator))
-    seen = torch.where(given.observed, given.x, decoded.mean)
-    return _falls_in_entropy(model, given, seen, offers)
-
-
-def _falls_in_entropy(
-    model: MatchedVAE, given: Conditional, seen: Tensor, offers: Offers
-) -> Tensor:
+    seen = given.sample_from(_fresh(num_samples, len(given.x), generator))
     at_once = seen[..., 0].numel() * len(offers.costs)
     later = entropies_after(model, seen, given.observed, offers, at_once)
     return entropy(given.latent, given.x)[:, None] - later.mean(0)
-
-
-def mixture_gains(target: Tensor | None = None, num_draws: int = 128) -> Teacher:
-    """Return what teaches the gains of :class:`~postmatch.mixture_gains.MixtureGain`.
-
-    Args:
-        target: Features that are asked about; None for z.
-        num_draws: Draws of z, of which too few would teach something else.
-    """
-    return functools.partial(_mixture_gains, target, num_draws)
-
-
-def _mixture_gains(
-    target: Tensor | None,
-    num_draws: int,
-    model: MatchedVAE,  # noqa: ARG001
-    given: Conditional,
-    offers: Offers,
-    num_samples: int,
-    generator: torch.Generator,
-) -> Tensor:
-    counts = (num_draws, num_samples, num_samples)
-    noises = [_moved(n, len(given.x), generator, part) for part, n in enumerate(counts)]
-    return gains_from(given, offers, target, noises)
 
 
 def fit_amortised(
@@ -206,79 +154,24 @@ def _fit(
     model.eval().requires_grad_(False)
     generator = torch.Generator(rows.device).manual_seed(seed)
     size, shape = min(how.batch_size, len(rows)), acquirer.offers.reveals.shape[1:]
-    walks = _Walks(round(how.walking * size), how.walk_steps, acquirer, len(rows), generator)
 
     def loss(_: Tensor) -> Losses:
         drawn = torch.randint(len(rows), (size,), generator=generator, device=rows.device)
-        observed = masks.sample(torch.Size([size, *shape]), generator)
-        drawn, observed = walks.instead_of(drawn, observed)
         x = read(rows[drawn])
+        observed = masks.sample(torch.Size([size, *shape]), generator)
         if available is not None:
             observed = observed & available[drawn]
-        cost = loss_of(x, observed, generator)
-        walks.go_on(x, observed)
-        return {"gain": cost}
+        return {"gain": loss_of(x, observed, generator)}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
-
-
-@final
-class _Walks:
-    """Rows on their way from nothing observed to what the network's own choices lead to.
-
-    Args:
-        count: How many rows.
-        num_steps: Choices per row; each row starts somewhere on its way.
-        acquirer: Chooses.
-        num_rows: Of all the rows there are.
-        generator: Of rows, and of what the first of them have observed.
-    """
-
-    def __init__(
-        self,
-        count: int,
-        num_steps: int,
-        acquirer: Acquirer,
-        num_rows: int,
-        generator: torch.Generator,
-    ) -> None:
-        self.acquirer, self.num_steps, self.num_rows = acquirer, num_steps, num_rows
-        self.generator, device = generator, generator.device
-        self.reveals = acquirer.offers.reveals.to(device)
-        self.row = self._rows(count)
-        self.steps = torch.arange(count, device=device) % (num_steps + 1)
-        self.observed = torch.zeros(count, *self.reveals.shape[1:], dtype=torch.bool, device=device)
-
-    def instead_of(self, row: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows and masks of which the first are those on their way."""
-        count = len(self.row)
-        return torch.cat([self.row, row[count:]]), torch.cat([self.observed, observed[count:]])
-
-    def go_on(self, x: Tensor, observed: Tensor) -> None:
-        """Take one choice for each row; others take the place of those that have had all."""
-        count = len(self.row)
-        if count == 0:
-            return
-        best = self.acquirer(x[:count], observed[:count]).argmax(1)
-        self.steps += 1
-        ended = self.steps > self.num_steps
-        self.steps.masked_fill_(ended, 0)
-        self.row.copy_(torch.where(ended, self._rows(count), self.row))
-        still = ~ended.view(-1, *[1] * (observed.dim() - 1))
-        self.observed.copy_((self.observed | self.reveals[best]) & still)
-
-    def _rows(self, count: int) -> Tensor:
-        return torch.randint(
-            self.num_rows, (count,), generator=self.generator, device=self.generator.device
-        )
 
 
 def _some(offers: Offers, count: int, generator: torch.Generator) -> tuple[Tensor, Offers]:
     """Return the numbers of some offers, drawn at random, and these offers."""
     noise = torch.rand(len(offers.costs), generator=generator, device=generator.device)
     picked = noise.argsort()[:count]
-    reveals, costs = (t.to(picked.device)[picked] for t in (offers.reveals, offers.costs))
-    return picked, Offers.trusted(reveals, costs, picked if offers.single else None)
+    reveals = offers.reveals.to(picked.device)[picked]
+    return picked, Offers.trusted(reveals, offers.costs.to(picked.device)[picked])
 
 
 def _fresh(num_samples: int, batch: int, generator: torch.Generator) -> Callable[[int], Tensor]:
@@ -289,24 +182,6 @@ def _fresh(num_samples: int, batch: int, generator: torch.Generator) -> Callable
         return torch.rand(shape, generator=generator, device=generator.device)
 
     return noise
-
-
-def _moved(
-    num_samples: int, batch: int, generator: torch.Generator, seed: int
-) -> Callable[[int], Tensor]:
-    """Return a source of evenly spread uniforms, moved by as much as chance tells for each row."""
-
-    def noise(size: int) -> Tensor:
-        move = torch.rand((1, batch, size), generator=generator, device=generator.device)
-        return (_even(num_samples, size, seed, generator.device) + move) % 1.0
-
-    return noise
-
-
-@functools.lru_cache(maxsize=16)
-def _even(num_samples: int, size: int, seed: int, device: torch.device) -> Tensor:
-    """Return evenly spread uniforms, made once: a GPU would wait for them in every step."""
-    return quasi_uniform(num_samples, size, seed, device)
 
 
 def _mean_of_open(cost: Tensor, offers: Offers, observed: Tensor) -> Tensor:

@@ -192,17 +192,21 @@ class Conditional:
             noise: From how many uniforms a draw needs to fresh ones, ``(samples, batch, number)``;
                 asked first for z, then for the features.
         """
-        return self.drawn_from(self.marginals_from(noise), noise)
-
-    @torch.no_grad()
-    def marginals_from(self, noise: Callable[[int], Tensor]) -> Distribution:
-        """Return the decoder's distributions as :meth:`marginals` does, from the caller's noise."""
-        return self.vae.decode(_from_fresh(self.latent, noise))
-
-    @torch.no_grad()
-    def drawn_from(self, decoded: Distribution, noise: Callable[[int], Tensor]) -> Tensor:
-        """Draw completed rows from the decoder's distributions, ``(samples, batch, *features)``."""
+        decoded = self.vae.decode(_from_fresh(self.latent, noise))
         return torch.where(self.observed, self.x, _from_fresh(decoded, noise))
+
+    @torch.no_grad()
+    def marginals_from(
+        self, noise: Callable[[int], Tensor], counts: Sequence[int]
+    ) -> list[Distribution]:
+        """Return the decoder's distributions at draws of z from the caller's noise, in parts.
+
+        Args:
+            noise: As in :meth:`sample_from`, asked for z.
+            counts: How many draws each part has.
+        """
+        z = _from_fresh(self.latent, noise)
+        return [self.vae.decode(part) for part in torch.split(z, list(counts))]
 
     @torch.no_grad()
     def draws(self, num_samples: int) -> Tensor:

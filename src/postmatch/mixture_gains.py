@@ -1,8 +1,8 @@
 """What might be measured tells of some features, or of z: from the mixture that predicts them."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from postmatch.acquisition import Acquirer
 from postmatch.conditioning import Conditional, MatchedVAE
 from postmatch.distributions.mixed import MixedColumns
-from postmatch.distributions.noise import quasi_uniform
+from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
 from postmatch.offers import Offers
 
 Noise = Callable[[int], Tensor]
@@ -69,8 +69,8 @@ class MixtureGain(Acquirer):
 
         def part(start: int) -> Tensor:
             given = self.model.given(x[start : start + rows], observed[start : start + rows])
-            noises = [_EvenNoise(n, self.seed + i, x.device) for i, n in enumerate(counts)]
-            return gains_from(given, self.offers, self.target, noises)
+            noise = _EvenNoise(counts, self.seed, x.device)
+            return gains_from(given, self.offers, self.target, noise, counts)
 
         return torch.cat([part(start) for start in range(0, len(x), rows)])
 
@@ -88,19 +88,28 @@ def check_target(offers: Offers, target: Tensor | None) -> None:
 
 @final
 class _EvenNoise:
-    """Evenly spread uniforms that all rows share; what is asked for later has axes of its own."""
+    """Even noise that all rows share; what is asked for later has axes of its own."""
 
-    def __init__(self, num_samples: int, seed: int, device: torch.device) -> None:
-        self.num_samples, self.seed, self.device, self.used = num_samples, seed, device, 0
+    def __init__(self, counts: Sequence[int], seed: int, device: torch.device) -> None:
+        self.counts, self.seed, self.device, self.used = counts, seed, device, 0
 
     def __call__(self, size: int) -> Tensor:
         start, self.used = self.used, self.used + size
-        return quasi_uniform(self.num_samples, self.used, self.seed, self.device)[..., start:]
+        return even_noise(self.counts, self.used, self.seed, self.device)[..., start:]
+
+
+def even_noise(counts: Sequence[int], size: int, seed: int, device: torch.device) -> Tensor:
+    """Return uniforms, ``(samples, 1, size)``, in parts each of which is evenly spread.
+
+    The parts know nothing of each other. Parts of one even set would keep out of each other's way.
+    """
+    parts = [quasi_uniform(n, size, seed + i, device) for i, n in enumerate(counts)]
+    return torch.cat(parts)
 
 
 @torch.no_grad()
 def gains_from(
-    given: Conditional, offers: Offers, target: Tensor | None, noises: Sequence[Noise]
+    given: Conditional, offers: Offers, target: Tensor | None, noise: Noise, counts: Sequence[int]
 ) -> Tensor:
     """Return what each offer is expected to tell, ``(batch, offers)``; see :class:`MixtureGain`.
 
@@ -108,14 +117,70 @@ def gains_from(
         given: What is known of some rows.
         offers: What can be measured.
         target: What is asked about; None for z.
-        noises: Of z, an even number of draws; of what would be seen; and of the target.
+        noise: Of all draws.
+        counts: How many of them are of z, an even number; of what would be seen; of the target.
     """
-    decoded, seen = given.marginals_from(noises[0]), given.sample_from(noises[1])
+    parts = given.marginals_from(noise, counts)
+    decoded, size = parts[0], noise_size(parts[0])
+    if size is None:
+        raise TypeError(f"{type(decoded).__name__} has no from_noise; register one for it")
+    uniform = torch.split(noise(size), list(counts))
+    seen = torch.where(given.observed, given.x, from_noise(parts[1], uniform[1]))
     log_seen = _in_halves(_of_offers(decoded.log_prob(seen[:, None]), given.observed, offers))
     if target is None:
         return _about_latent(log_seen)
-    points = _points(given, decoded, target.to(seen.device), noises[2])
-    return _about(log_seen, points)
+    hidden = target.to(seen.device) & ~given.observed  # (batch, *features)
+    levels = _levels(decoded, target, hidden)
+    if levels is not None:
+        return _about(log_seen, levels, all_levels=True)
+    log_each = decoded.log_prob(from_noise(parts[2], uniform[2])[:, None])
+    log_each = log_each.clamp_min(_LEAST_LOG).masked_fill(~hidden, 0.0).flatten(3).sum(3)
+    points = log_each.permute(2, 0, 1)  # (batch, points, draws)
+    return _about(log_seen, _in_halves(points.contiguous()), all_levels=False)
+
+
+def mixture_teacher(
+    target: Tensor | None = None, num_draws: int = 128
+) -> Callable[[MatchedVAE, Conditional, Offers, int, torch.Generator], Tensor]:
+    """Return what teaches the gains of :class:`MixtureGain` to a network.
+
+    Args:
+        target: Features that are asked about; None for z.
+        num_draws: Draws of z, of which too few would teach something else.
+    """
+
+    def teach(
+        _: MatchedVAE,
+        given: Conditional,
+        offers: Offers,
+        num_samples: int,
+        generator: torch.Generator,
+    ) -> Tensor:
+        counts = (num_draws, num_samples, num_samples)
+        return gains_from(given, offers, target, _moved(counts, len(given.x), generator), counts)
+
+    return teach
+
+
+def _moved(counts: tuple[int, ...], batch: int, generator: torch.Generator) -> Noise:
+    """Return a source of even noise, moved for each row and part by as much as chance tells."""
+    device, asked = generator.device, 0
+
+    def noise(size: int) -> Tensor:
+        nonlocal asked
+        asked += size
+        even = _even(counts, asked, device)[..., asked - size :]
+        move = torch.rand((len(counts), batch, size), generator=generator, device=device)
+        parts = zip(torch.split(even, list(counts)), move, strict=True)
+        return torch.cat([part + by for part, by in parts]) % 1.0
+
+    return noise
+
+
+@functools.lru_cache(maxsize=16)
+def _even(counts: tuple[int, ...], size: int, device: torch.device) -> Tensor:
+    """Return even noise, made once: a GPU would wait for it in every step."""
+    return even_noise(counts, size, 0, device)
 
 
 def _of_offers(log_each: Tensor, observed: Tensor, offers: Offers) -> Tensor:
@@ -153,59 +218,42 @@ def _unevenness(log_weight: Tensor) -> Tensor:
     return (log_share.exp() * log_share).sum(-1) + math.log(log_share.shape[-1])
 
 
-@final
-@dataclass(frozen=True)
-class _Points:
-    """Values of the target.
+def _levels(decoded: Distribution, target: Tensor, hidden: Tensor) -> Tensor | None:
+    """Return the log probability of each level given draws of z, ``(batch, levels, 2, draws)``.
 
-    Args:
-        log_each: Their log density given draws of z, ``(batch, points, 2, draws)``.
-        all_levels: Whether they are all that there are, rather than draws.
+    None unless the target is one column of levels.
     """
-
-    log_each: Tensor
-    all_levels: bool
-
-
-def _points(given: Conditional, decoded: Distribution, target: Tensor, noise: Noise) -> _Points:
-    hidden = target & ~given.observed  # (batch, *features)
-    columns = target.nonzero()
-    if isinstance(decoded, MixedColumns) and len(columns) == 1:
-        column = int(columns)
-        if decoded.layout.specs[column].kind != "number":
-            log_level = decoded.probs(column).log().clamp_min(_LEAST_LOG)  # (draws, batch, levels)
-            log_each = log_level.masked_fill(~hidden[:, [column]], 0.0).permute(1, 2, 0)
-            return _Points(_in_halves(log_each.contiguous()), all_levels=True)
-    drawn = given.drawn_from(given.marginals_from(noise), noise)
-    log_each = decoded.log_prob(drawn[:, None]).clamp_min(_LEAST_LOG)
-    log_each = log_each.masked_fill(~hidden, 0.0).flatten(3).sum(3)  # (points, draws, batch)
-    return _Points(_in_halves(log_each.permute(2, 0, 1).contiguous()), all_levels=False)
+    columns = target.flatten().nonzero()
+    if not isinstance(decoded, MixedColumns) or len(columns) != 1:
+        return None
+    column = int(columns)
+    if decoded.layout.specs[column].kind == "number":
+        return None
+    log_level = decoded.probs(column).log().clamp_min(_LEAST_LOG)  # (draws, batch, levels)
+    shown = ~hidden[:, [column]]
+    return _in_halves(log_level.masked_fill(shown, 0.0).permute(1, 2, 0).contiguous())
 
 
-def _about(log_seen: Tensor, points: _Points) -> Tensor:
+def _about(log_seen: Tensor, log_point: Tensor, *, all_levels: bool) -> Tensor:
     """Return what is told of the target.
 
     Args:
         log_seen: As in :func:`_about_latent`.
-        points: Of the target.
+        log_point: Log densities of values of the target, ``(batch, points, 2, draws)``.
+        all_levels: Whether they are all that there are, rather than draws.
     """
-    weight = log_seen.softmax(-1)  # (batch, offers, seen, 2, draws)
-    share = log_seen.logsumexp(-1).softmax(-1)  # of the halves
-    log_total = points.log_each.logsumexp(-1)  # (batch, points, 2)
-    relative = points.log_each.softmax(-1) * points.log_each.shape[-1]
-    left = weight.movedim(-2, 2)  # (batch, offers, 2, seen, draws)
-    ratio = left @ relative.permute(0, 2, 3, 1)[:, None]  # (batch, offers, 2, seen, points)
-    shares = share.movedim(-1, 2)[..., None] * (2.0 * log_total.softmax(-1)).mT[:, None, :, None]
-    whole = (shares * ratio).sum(2)  # (batch, offers, seen, points)
-    if points.all_levels:
-        half_chance = log_total.exp() / points.log_each.shape[-1]
-        chance = half_chance.mean(-1)[:, None, None]
-        half_chance = half_chance.mT[:, None, :, None]
-    else:
-        chance = half_chance = ratio.new_full((), 1.0 / ratio.shape[-1])
-    told = (chance * _divergence(whole)).sum(-1).mean(-1)
-    in_halves = (half_chance * _divergence(ratio)).sum(-1).mean((-1, -2))
-    return 2.0 * told - in_halves
+    draws = log_point.shape[-1]
+    weight = log_seen.softmax(-1).movedim(-2, 2)  # (batch, offers, 2, seen, draws)
+    share = log_seen.logsumexp(-1).softmax(-1).movedim(-1, 2)  # of the halves
+    log_total = log_point.logsumexp(-1).mT[:, None, :, None]  # (batch, 1, 2, 1, points)
+    relative = draws * log_point.softmax(-1).permute(0, 2, 3, 1)[:, None]
+    ratio = weight @ relative  # (batch, offers, 2, seen, points)
+    whole = (share[..., None] * 2.0 * log_total.softmax(2) * ratio).sum(2)
+    chance = log_total.exp() / draws if all_levels else ratio.new_full((1, 1, 2, 1, 1), 1.0)
+    count = 1 if all_levels else ratio.shape[-1]
+    told = (chance.mean(2) * _divergence(whole)).sum(-1).mean(-1)
+    in_halves = (chance * _divergence(ratio)).sum(-1).mean((-1, -2))
+    return (2.0 * told - in_halves) / count
 
 
 def _divergence(ratio: Tensor) -> Tensor:
