@@ -27,7 +27,8 @@ LAYERS = (
         "image_metrics",
     }
     | {"importance", "randomness", "threads", "streams", "folders", "untouched"},
-    {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"},
+    {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"}
+    | {"partial_fields", "partial_shapes", "encoded_rows", "attached_encoder"},
     {"conditioning", "clustering", "offers", "entropies", "acquisition", "mixture_gains"},
     {"training", "tables", "pooling", "export", "fast"},
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"}

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from postmatch.answers import Prediction
+    from postmatch.attaching import attach
     from postmatch.clusterers import PosteriorMatchingClusterer
     from postmatch.conditioning import Conditional, MatchedVAE
     from postmatch.estimators import PosteriorMatchingImputer
@@ -33,6 +34,7 @@ __all__ = [
     "Table",
     "TableModel",
     "TableModelConfig",
+    "attach",
     "elbo",
     "fit_table",
     "load",
@@ -56,6 +58,7 @@ _MODULES = {
     "Table": "tables",
     "TableModel": "models",
     "TableModelConfig": "tabular",
+    "attach": "attaching",
     "elbo": "objectives",
     "fit_table": "models",
     "load": "saving",

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, register_kl
+from torch.distributions import Distribution, constraints, register_kl
 from torch.nn import functional as F
 
 from postmatch.distributions.noise import choose_component, from_noise, noise_size
@@ -80,6 +80,12 @@ class CodeGrid(Distribution):
         elif spatial is not None:
             shape = spatial.shape[: -1 - _GRID]
         super().__init__(shape, torch.Size(net.grid), validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """Which codes there are."""
+        codes = constraints.integer_interval(0, self.net.num_codes - 1)  # type: ignore[no-untyped-call]
+        return constraints.independent(codes, _GRID)  # type: ignore[no-untyped-call]
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "CodeGrid":
         """Return the same distribution for a larger batch."""

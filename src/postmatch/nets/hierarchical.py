@@ -98,6 +98,7 @@ class LevelEncoder(nn.Module):
 
     def __init__(self, layout: HierarchyLayout, in_channels: int) -> None:
         super().__init__()
+        self.layout = layout
         blocks, width, inner = layout.blocks, layout.width, layout.bottleneck
         self.shrinks = [block.shrink for block in blocks]
         self.sizes = [place.size for place in layout.places]

@@ -1,4 +1,4 @@
-"""A gated PixelCNN: logits of a grid of codes, each seeing those before it in reading order."""
+"""A gated PixelCNN: each place of a grid sees those before it in reading order."""
 
 from collections.abc import Callable
 from typing import final
@@ -93,13 +93,15 @@ class PixelCNN(nn.Module):
     that whatever a block sees at a position comes before it.
 
     Args:
-        num_codes: How many codes there are.
+        num_codes: How many codes there are, each with a logit; or how many outputs there are for
+            each position if it holds numbers.
         grid: Height and width of the grid.
         width: Channels of each stack.
         num_blocks: Each adds a row above and a column to either side to what a position sees.
         vector_size: Length of a vector that the grid is given; 0 for none.
         map_channels: Channels of a map of the grid's size that it is given; 0 for none.
         dropout: In each block.
+        channels: How many numbers each position holds; 0 if it holds a code.
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
@@ -113,10 +115,14 @@ class PixelCNN(nn.Module):
         vector_size: int = 0,
         map_channels: int = 0,
         dropout: float = 0.0,
+        channels: int = 0,
     ) -> None:
         super().__init__()
         self.num_codes, self.grid, self.width = num_codes, grid, width
-        self.embed = nn.Embedding(num_codes, width)
+        self.held = (channels,) if channels else ()  # shape of what a position holds
+        self.embed: nn.Embedding | Linear = (
+            Linear(channels, width) if channels else nn.Embedding(num_codes, width)
+        )
         self.condition = Condition(grid, width, num_blocks * 4 * width, vector_size, map_channels)
         self.blocks = nn.ModuleList(GatedBlock(width, dropout) for _ in range(num_blocks))
         self.last = Linear(width, num_codes)
@@ -127,7 +133,8 @@ class PixelCNN(nn.Module):
         """Return logits, ``(..., codes, height, width)``, for codes ``(..., height, width)``.
 
         Args:
-            codes: Of type ``torch.long``; its leading axes end with those of the condition.
+            codes: Of type ``torch.long``, or numbers, ``(..., height, width, channels)``; leading
+                axes end with those of the condition.
             vector: ``(..., vector_size)``, if one was announced.
             spatial: ``(..., map_channels, height, width)``, if one was announced.
         """
@@ -152,6 +159,8 @@ class PixelCNN(nn.Module):
     ) -> Tensor:
         """Return ``(*batch, height, width)`` built code by code, ``z_i = choose(i, logits_i)``.
 
+        Where positions hold numbers, these are the last axis.
+
         Each activation is computed once: those of the vertical stack when their row begins, those
         of the horizontal one when its position comes.
 
@@ -163,18 +172,19 @@ class PixelCNN(nn.Module):
         """
         height, width = self.grid
         told, like = self._told(vector, spatial), self.embed.weight
-        codes = torch.zeros(*batch, height, width, dtype=torch.long, device=like.device)
+        dtype = like.dtype if self.held else torch.long
+        codes = torch.zeros(*batch, height, width, *self.held, dtype=dtype, device=like.device)
         nothing = like.new_zeros(*batch, width, self.width)
         above = [nothing for _ in self.blocks]  # what each block saw one row up
         for row in range(height):
-            v = self.embed(codes[..., row - 1, :]) if row else nothing
+            v = self.embed(codes.select(len(batch), row - 1)) if row else nothing
             seen, beside = F.elu(v), []
             for i, (block, (told_v, told_h)) in enumerate(zip(self._each(), told, strict=True)):
                 window, above[i] = _window_above(above[i], seen), seen
                 v = block.look_up(v, window, told_v[..., row, :, :])
                 seen = F.elu(v)
                 beside.append(block.link(seen) + told_h[..., row, :, :])
-            self._fill_row(codes[..., row, :], beside, row * width, choose)
+            self._fill_row(codes.select(len(batch), row), beside, row * width, choose)
         return codes
 
     def _fill_row(
@@ -185,7 +195,8 @@ class PixelCNN(nn.Module):
         choose: Callable[[int, Tensor], Tensor],
     ) -> None:
         """Choose the codes of a row, given what its horizontal stack is told, block by block."""
-        nothing = self.embed.weight.new_zeros(*codes.shape[:-1], self.width)
+        batch = beside[0].shape[:-2]
+        nothing = self.embed.weight.new_zeros(*batch, self.width)
         left = [nothing for _ in self.blocks]  # what each block saw one column to the left
         h = nothing
         for column, told in enumerate(zip(*[b.unbind(-2) for b in beside], strict=True)):
@@ -194,7 +205,7 @@ class PixelCNN(nn.Module):
                 window, left[i] = torch.cat([left[i], own], dim=-1), own
                 h = block.look_left(h, window, told[i])
             code = choose(start + column, full_precision(self.last(F.elu(h))))
-            codes[..., column] = code
+            codes.select(len(batch), column).copy_(code)
             h = self.embed(code)
 
     def _told(self, vector: Tensor | None, spatial: Tensor | None) -> list[tuple[Tensor, Tensor]]:
