@@ -34,7 +34,7 @@ LAYERS = (
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"}
     | {"acquisition_fitting"}
     | {"cluster_starts", "cluster_counts", "cluster_fitting", "cluster_tables"},
-    {"saving"},
+    {"saving", "saving_attached"},
     {"attaching", "estimators", "clusterers", "data", "testing"},
     {"recipes"},
     {"zoo"},

@@ -115,7 +115,7 @@ def test_a_newer_version_is_told_as_such(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ({"kind": "vq"}, "kind of model must be one of table, got 'vq'"),
+        ({"kind": "vq"}, "kind of model must be one of table, attached, got 'vq'"),
         ({"format_version": "1"}, "not that of a postmatch model"),
         ({"more": 1}, "check more"),
         ({"sha256": {}}, "must hold the digests"),

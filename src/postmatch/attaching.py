@@ -21,7 +21,7 @@ from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.training.progress import in_turn, progress_bar
 from postmatch.untouched import untouched
 from postmatch.vaes.base import VAE
-from postmatch.vaes.external import ExternalVAE, from_functions
+from postmatch.vaes.external import in_float32
 
 _VALIDATIONS = 40
 _NOTHING = 0.05  # how often nothing of an image is observed
@@ -84,14 +84,6 @@ def attach(
     model = MatchedVAE(asked, partial)
     model.training = False  # not eval(), which would reach the VAE
     return model
-
-
-def in_float32(vae: VAE) -> VAE:
-    """Return a VAE that takes and tells float32, whatever the type of its weights."""
-    weights = {p.dtype for p in vae.parameters() if p.is_floating_point()}
-    if isinstance(vae, ExternalVAE) or weights <= {torch.float32}:
-        return vae
-    return from_functions(vae.encode, vae.decode, vae.prior, module=vae)
 
 
 @final

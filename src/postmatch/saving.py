@@ -1,37 +1,45 @@
 """Models in folders: safetensors and versioned JSON, never pickle; loading runs no code.
 
 A folder holds ``config.json`` (what the model is, how it was made, digests of the other files),
-``table.json`` (its columns) and ``weights.safetensors``, in half precision if the model is slim.
+``table.json`` (its columns) and ``weights.safetensors``, in half precision if the model is slim. A
+part that was attached to a VAE has no table; its VAE stays where it is, and is told by a digest.
 """
 
 import dataclasses
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
+from postmatch.attached_encoder import AttachedEncoder
+from postmatch.conditioning import MatchedVAE
 from postmatch.folders import Files, digest, parsed, to_json, write_beside
 from postmatch.models import TableModel, device_of
 from postmatch.randomness import seeded
+from postmatch.saving_attached import attached_config, attached_encoder, check_same
 from postmatch.tables import Table
 from postmatch.tabular import TableModelConfig, table_model
+from postmatch.vaes.base import VAE
+from postmatch.vaes.external import in_float32
 
 FORMAT_VERSION = 2
 CONFIG, TABLE, WEIGHTS = "config.json", "table.json", "weights.safetensors"
 _FULL = {"format_version", "kind", "config", "facts", "sha256"}
 _KEYS = {1: _FULL, 2: _FULL | {"slim"}}
+_ATTACHED = "attached"
 
 
-def save(model: TableModel, folder: str | Path, *, slim: bool = False) -> None:
+def save(model: TableModel | MatchedVAE, folder: str | Path, *, slim: bool = False) -> None:
     """Write a model to a folder, which then holds either what it held before or all of the model.
 
     Args:
-        model: What ``fit_table`` or ``load`` returned.
+        model: What ``fit_table`` or ``load`` returned; of what ``attach`` did, the attached part is
+            saved alone.
         folder: Where to.
         slim: Write weights in half precision (float16), to move a large model: half the size, and
             answers that agree to about a hundredth of a column's spread. ``load`` gives back
@@ -42,24 +50,31 @@ def save(model: TableModel, folder: str | Path, *, slim: bool = False) -> None:
         ValueError: If the folder holds anything but a model.
         TypeError: If the model's class is one that ``load`` could not rebuild.
     """
-    if not isinstance(model, TableModel):
-        raise TypeError(
-            f"save knows how to rebuild a TableModel, not a {type(model).__name__}: "
-            "save the state_dict() of a model built by hand, and its sizes, yourself"
-        )
     _put(_files(model, slim=slim), Path(folder))
 
 
-def load(folder: str | Path, *, device: str | torch.device = "auto") -> TableModel:
+@overload
+def load(folder: str | Path, *, device: str | torch.device = "auto") -> TableModel: ...
+
+
+@overload
+def load(folder: str | Path, *, vae: VAE) -> MatchedVAE: ...
+
+
+def load(
+    folder: str | Path, *, device: str | torch.device = "auto", vae: VAE | None = None
+) -> TableModel | MatchedVAE:
     """Return the model that ``save`` wrote.
 
     Args:
         folder: Where it is.
         device: Where it shall answer; ``auto`` is a GPU if there is one.
+        vae: What the folder's part was attached to; it answers where this is.
 
     Raises:
         FileNotFoundError: If the folder or one of its files is not there.
-        ValueError: If a file is damaged, or was written by a newer version, or is no model.
+        ValueError: If a file is damaged, or was written by a newer version, or is no model; or if
+            its part was attached to another VAE.
     """
     device = device_of(device)
     folder = Path(folder)
@@ -68,9 +83,11 @@ def load(folder: str | Path, *, device: str | torch.device = "auto") -> TableMod
         raise FileNotFoundError(f"{folder}: no such model folder")
     try:
         config, files = _read(place)
+        if vae is not None or config["kind"] == _ATTACHED:
+            return _attached(config, files, vae)
         builder = _BUILDERS.get(config["kind"])
         if builder is None:
-            known = ", ".join(_BUILDERS)
+            known = ", ".join((*_BUILDERS, _ATTACHED))
             raise ValueError(f"the kind of model must be one of {known}, got {config['kind']!r}")
         return builder(config, files).to(device)
     except ValueError as error:
@@ -82,15 +99,28 @@ def is_model(folder: str | Path) -> bool:
     return any((place / CONFIG).is_file() for place in (Path(folder), _previous(Path(folder))))
 
 
-def _files(model: TableModel, *, slim: bool) -> Files:
+def _files(model: TableModel | MatchedVAE, *, slim: bool) -> Files:
     """Return the contents of each file, the one that vouches for the others last."""
-    state = _stored(model.model, slim=slim)
-    files = {TABLE: to_json(model.table.to_json()), WEIGHTS: safetensors.save(state)}
+    files: Files = {}
+    module: nn.Module
+    if isinstance(model, TableModel):
+        kind, module, facts = "table", model.model, model.facts
+        told = dataclasses.asdict(model.config)
+        files[TABLE] = to_json(model.table.to_json())
+    elif isinstance(model, MatchedVAE) and isinstance(model.partial, AttachedEncoder):
+        kind, module, facts = _ATTACHED, model.partial, model.partial.facts
+        told = attached_config(model.vae, model.partial)
+    else:
+        raise TypeError(
+            f"save knows how to rebuild a TableModel, not a {type(model).__name__}: "
+            "save the state_dict() of a model built by hand, and its sizes, yourself"
+        )
+    files[WEIGHTS] = safetensors.save(_stored(module, slim=slim))
     config = {
         "format_version": 2 if slim else 1,  # the first one that knows of it
-        "kind": "table",
-        "config": dataclasses.asdict(model.config),
-        "facts": model.facts,
+        "kind": kind,
+        "config": told,
+        "facts": facts,
         "sha256": {name: digest(data) for name, data in files.items()},
         **({"slim": True} if slim else {}),
     }
@@ -133,9 +163,10 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], Files]:
         odd = ", ".join(sorted(set(config) ^ keys))
         raise ValueError(f"{CONFIG} must have the keys {', '.join(sorted(keys))}; check {odd}")
     digests = config["sha256"]
-    if not isinstance(digests, dict) or set(digests) != {TABLE, WEIGHTS}:
-        raise ValueError(f"{CONFIG} must hold the digests of {TABLE} and {WEIGHTS}")
-    files = {name: _bytes(folder, name) for name in (TABLE, WEIGHTS)}
+    names = (WEIGHTS,) if config["kind"] == _ATTACHED else (TABLE, WEIGHTS)
+    if not isinstance(digests, dict) or set(digests) != set(names):
+        raise ValueError(f"{CONFIG} must hold the digests of {' and '.join(names)}")
+    files = {name: _bytes(folder, name) for name in names}
     for name, data in files.items():
         if digest(data) != digests[name]:
             raise ValueError(f"{name} is damaged: it is not the file that was saved")
@@ -145,6 +176,39 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], Files]:
 def _table_model(config: Mapping[str, Any], files: Files) -> TableModel:
     table = Table.from_json(parsed(files[TABLE], TABLE))
     sizes = _sizes(config["config"])
+
+    def build() -> nn.Module:
+        return table_model(table.specs, sizes)
+
+    model = _filled(build, config, files, f"{CONFIG} and {TABLE}")
+    assert isinstance(model, MatchedVAE)
+    return TableModel(table, model, sizes, config["facts"])
+
+
+def _attached(config: Mapping[str, Any], files: Files, vae: VAE | None) -> MatchedVAE:
+    """Return a VAE with the part that was attached to it."""
+    if config["kind"] != _ATTACHED:
+        raise ValueError(f"a model of kind {config['kind']!r} needs no vae to be loaded")
+    if vae is None:
+        raise ValueError("holds what was attached to a VAE: give that, load(folder, vae=...)")
+    asked = in_float32(vae)
+    check_same(asked, config["config"])
+
+    def build() -> nn.Module:
+        return attached_encoder(asked, config["config"], config["facts"])
+
+    partial = _filled(build, config, files, f"{CONFIG} and the VAE")
+    assert isinstance(partial, AttachedEncoder)
+    device = next((p.device for p in asked.parameters()), torch.device("cpu"))
+    model = MatchedVAE(asked, partial.to(device).eval())
+    model.training = False  # not eval(), which would reach the VAE
+    return model
+
+
+def _filled(
+    build: Callable[[], nn.Module], config: Mapping[str, Any], files: Files, fits: str
+) -> nn.Module:
+    """Return a module with the saved weights."""
     if not isinstance(config["facts"], dict):
         raise ValueError(f"facts must be an object, got {config['facts']!r}")
     slim = config.get("slim", False)
@@ -153,17 +217,17 @@ def _table_model(config: Mapping[str, Any], files: Files) -> TableModel:
     try:
         weights = safetensors.load(files[WEIGHTS])
         with seeded(0):  # building draws weights, which the saved ones replace
-            model = table_model(table.specs, sizes)
-        model.load_state_dict(weights)
+            module = build()
+        module.load_state_dict(weights)
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"{WEIGHTS} does not fit {CONFIG} and {TABLE}: {reason}") from None
-    for name, value in _stored(model, slim=slim).items():
+        raise ValueError(f"{WEIGHTS} does not fit {fits}: {reason}") from None
+    for name, value in _stored(module, slim=slim).items():
         if (weights[name].dtype == torch.float16) != (value.dtype == torch.float16):
             raise ValueError(
                 f"{WEIGHTS} does not fit {CONFIG}: {name} is {weights[name].dtype}, and slim {slim}"
             )
-    return TableModel(table, model, sizes, config["facts"])
+    return module
 
 
 _BUILDERS: dict[str, Callable[[Mapping[str, Any], Files], TableModel]] = {"table": _table_model}

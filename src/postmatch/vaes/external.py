@@ -192,6 +192,14 @@ def assembled(
     return vae
 
 
+def in_float32(vae: VAE) -> VAE:
+    """Return a VAE that takes and tells float32, whatever the type of its weights."""
+    weights = {p.dtype for p in vae.parameters() if p.is_floating_point()}
+    if isinstance(vae, ExternalVAE) or weights <= {torch.float32}:
+        return vae
+    return from_functions(vae.encode, vae.decode, vae.prior, module=vae)
+
+
 def _in_precision_of(module: nn.Module | None, values: Any) -> Any:
     """Return numbers in the precision of a module's weights, and codes as they are."""
     if isinstance(values, tuple):
