@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from postmatch.acquisition import AmortisedGain, LookaheadGain
+from postmatch.acquisition import Acquirer, AmortisedGain, LookaheadGain
 from postmatch.conditioning import Conditional, MatchedVAE
 from postmatch.entropies import entropies_after, entropy
 from postmatch.masks import MaskDistribution
@@ -33,12 +33,17 @@ class AcquisitionPlan:
         batch_size: Rows per step.
         num_offers: Offers that a step looks at, drawn at random for all of its rows.
         num_samples: Draws of what would be seen, per row and step.
+        walking: The part of the rows whose masks the network's own choices led to, one after the
+            other; those of the others are random.
+        walk_steps: Choices after which such a row is left for another.
     """
 
     plan: Plan
     batch_size: int = 64
     num_offers: int = 32
     num_samples: int = 4
+    walking: float = 0.0
+    walk_steps: int = 30
 
 
 def falls_in_entropy(
@@ -49,7 +54,27 @@ def falls_in_entropy(
     generator: torch.Generator,
 ) -> Tensor:
     r"""Return :math:`H(q(z \mid x_o)) - H(q(z \mid x_o, x_i))`, a mean over some drawn x_i."""
-    seen = given.sample_from(_fresh(num_samples, len(given.x), generator))
+    return _falls_in_entropy(
+        model, given, given.sample_from(_fresh(num_samples, len(given.x), generator)), offers
+    )
+
+
+def falls_at_means(
+    model: MatchedVAE,
+    given: Conditional,
+    offers: Offers,
+    num_samples: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Return the same where means of the decoder are seen, as ``SampledGain(means=True)`` does."""
+    decoded = model.vae.decode(draws_to_match(given.latent, num_samples, generator))
+    seen = torch.where(given.observed, given.x, decoded.mean)
+    return _falls_in_entropy(model, given, seen, offers)
+
+
+def _falls_in_entropy(
+    model: MatchedVAE, given: Conditional, seen: Tensor, offers: Offers
+) -> Tensor:
     at_once = seen[..., 0].numel() * len(offers.costs)
     later = entropies_after(model, seen, given.observed, offers, at_once)
     return entropy(given.latent, given.x)[:, None] - later.mean(0)
@@ -154,24 +179,79 @@ def _fit(
     model.eval().requires_grad_(False)
     generator = torch.Generator(rows.device).manual_seed(seed)
     size, shape = min(how.batch_size, len(rows)), acquirer.offers.reveals.shape[1:]
+    walks = _Walks(round(how.walking * size), how.walk_steps, acquirer, len(rows), generator)
 
     def loss(_: Tensor) -> Losses:
         drawn = torch.randint(len(rows), (size,), generator=generator, device=rows.device)
-        x = read(rows[drawn])
         observed = masks.sample(torch.Size([size, *shape]), generator)
+        drawn, observed = walks.instead_of(drawn, observed)
+        x = read(rows[drawn])
         if available is not None:
             observed = observed & available[drawn]
-        return {"gain": loss_of(x, observed, generator)}
+        cost = loss_of(x, observed, generator)
+        walks.go_on(x, observed)
+        return {"gain": cost}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
+
+
+@final
+class _Walks:
+    """Rows on their way from nothing observed to what the network's own choices lead to.
+
+    Args:
+        count: How many rows.
+        num_steps: Choices per row; each row starts somewhere on its way.
+        acquirer: Chooses.
+        num_rows: Of all the rows there are.
+        generator: Of rows, and of what the first of them have observed.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        num_steps: int,
+        acquirer: Acquirer,
+        num_rows: int,
+        generator: torch.Generator,
+    ) -> None:
+        self.acquirer, self.num_steps, self.num_rows = acquirer, num_steps, num_rows
+        self.generator, device = generator, generator.device
+        self.reveals = acquirer.offers.reveals.to(device)
+        self.row = self._rows(count)
+        self.steps = torch.arange(count, device=device) % (num_steps + 1)
+        self.observed = torch.zeros(count, *self.reveals.shape[1:], dtype=torch.bool, device=device)
+
+    def instead_of(self, row: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows and masks of which the first are those on their way."""
+        count = len(self.row)
+        return torch.cat([self.row, row[count:]]), torch.cat([self.observed, observed[count:]])
+
+    def go_on(self, x: Tensor, observed: Tensor) -> None:
+        """Take one choice for each row; others take the place of those that have had all."""
+        count = len(self.row)
+        if count == 0:
+            return
+        best = self.acquirer(x[:count], observed[:count]).argmax(1)
+        self.steps += 1
+        ended = self.steps > self.num_steps
+        self.steps.masked_fill_(ended, 0)
+        self.row.copy_(torch.where(ended, self._rows(count), self.row))
+        still = ~ended.view(-1, *[1] * (observed.dim() - 1))
+        self.observed.copy_((self.observed | self.reveals[best]) & still)
+
+    def _rows(self, count: int) -> Tensor:
+        return torch.randint(
+            self.num_rows, (count,), generator=self.generator, device=self.generator.device
+        )
 
 
 def _some(offers: Offers, count: int, generator: torch.Generator) -> tuple[Tensor, Offers]:
     """Return the numbers of some offers, drawn at random, and these offers."""
     noise = torch.rand(len(offers.costs), generator=generator, device=generator.device)
     picked = noise.argsort()[:count]
-    reveals = offers.reveals.to(picked.device)[picked]
-    return picked, Offers.trusted(reveals, offers.costs.to(picked.device)[picked])
+    reveals, costs = (t.to(picked.device)[picked] for t in (offers.reveals, offers.costs))
+    return picked, Offers.trusted(reveals, costs, picked if offers.single else None)
 
 
 def _fresh(num_samples: int, batch: int, generator: torch.Generator) -> Callable[[int], Tensor]:
