@@ -31,11 +31,11 @@ LAYERS = (
     | {"partial_fields", "partial_shapes", "encoded_rows", "attached_encoder"},
     {"conditioning", "clustering", "offers", "entropies", "acquisition", "mixture_gains"},
     {"training", "tables", "pooling", "export", "fast"},
-    {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming"}
+    {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming", "row_training"}
     | {"acquisition_fitting"}
     | {"cluster_starts", "cluster_counts", "cluster_fitting", "cluster_tables"},
     {"saving", "saving_attached"},
-    {"attaching", "estimators", "clusterers", "data", "testing"},
+    {"attaching", "prior_fitting", "estimators", "clusterers", "data", "testing"},
     {"recipes"},
     {"zoo"},
     {"cli"},

@@ -85,7 +85,7 @@ def vade() -> VAE:
 
 
 OF_IMAGES = {"ConvVAE", "HierarchicalVAE", "VQVAE"}  # in test_image_vaes.py
-OF_OTHERS = {"ExternalVAE"}  # in test_external.py
+OF_OTHERS = {"ExternalVAE", "WithPrior"}  # in test_external.py, test_prior_fitting.py
 # A new model joins here: how it is built, and rows that fit it.
 EVERY: dict[str, tuple[Callable[[], VAE], Callable[[int], Tensor]]] = {
     "LinearGaussianVAE": (linear_gaussian, lambda rows: draw_rows(linear_gaussian(), rows)[0]),

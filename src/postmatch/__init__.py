@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from postmatch.objectives import elbo, match, match_kl
     from postmatch.partial import PartialEncoder
     from postmatch.pooling import Pooled, pool
+    from postmatch.prior_fitting import fit_prior
     from postmatch.randomness import seeded
     from postmatch.saving import load, save
     from postmatch.tables import Table
@@ -36,6 +37,7 @@ __all__ = [
     "TableModelConfig",
     "attach",
     "elbo",
+    "fit_prior",
     "fit_table",
     "load",
     "match",
@@ -60,6 +62,7 @@ _MODULES = {
     "TableModelConfig": "tabular",
     "attach": "attaching",
     "elbo": "objectives",
+    "fit_prior": "prior_fitting",
     "fit_table": "models",
     "load": "saving",
     "match": "objectives",

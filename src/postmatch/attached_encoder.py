@@ -83,14 +83,21 @@ def set_units(partial: AttachedEncoder, targets: Targets) -> None:
     encoder, rows = partial.encoder, targets.rows
     if not isinstance(encoder, StandardisedEncoder):
         return
-    index = torch.arange(min(_PLACED_ROWS, len(rows.x)), device=rows.x.device)
     if not isinstance(encoder.encoder, FeatureEncoder):  # which knows the units of columns
-        some = rows.part(index)
+        some = rows.part(torch.arange(min(_PLACED_ROWS, len(rows.x)), device=rows.x.device))
         _set(encoder.x_shift, encoder.x_scale, some.x, some.available)
     if encoder.z_shift is not None and encoder.z_scale is not None:
-        generator = torch.Generator(rows.x.device).manual_seed(0)
-        z = [targets.draws(part, generator) for part in torch.split(index, _AT_ONCE)]
-        _set(encoder.z_shift, encoder.z_scale, torch.cat(z).to(encoder.z_shift.dtype))
+        set_units_of(targets, encoder.z_shift, encoder.z_scale)
+
+
+@torch.no_grad()
+def set_units_of(targets: Targets, shift: Tensor, scale: Tensor) -> None:
+    """Set shift and scale to mean and standard deviation of z of some of the rows."""
+    device = targets.rows.x.device
+    generator = torch.Generator(device).manual_seed(0)
+    index = torch.arange(min(_PLACED_ROWS, len(targets.rows.x)), device=device)
+    z = [targets.draws(part, generator) for part in torch.split(index, _AT_ONCE)]
+    _set(shift, scale, torch.cat(z).to(shift.dtype))
 
 
 def _set(shift: Tensor, scale: Tensor, values: Tensor, seen: Tensor | None = None) -> None:

@@ -1,9 +1,8 @@
 """From a VAE that is trained already to one that answers conditional questions."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -16,14 +15,12 @@ from postmatch.image_masks import NothingObserved, mnist_masks
 from postmatch.masks import MaskDistribution, Mixture, Pattern, UniformCount
 from postmatch.partial_shapes import PartialSizes, Shapes, shapes_of
 from postmatch.randomness import seeded
-from postmatch.training.engine import train
-from postmatch.training.plan import Losses, Plan, Progress, Report
-from postmatch.training.progress import in_turn, progress_bar
+from postmatch.row_training import VALIDATIONS, facts_of, train_on_rows
+from postmatch.training.plan import Losses, Plan, Progress
 from postmatch.untouched import untouched
 from postmatch.vaes.base import VAE
 from postmatch.vaes.external import in_float32
 
-_VALIDATIONS = 40
 _NOTHING = 0.05  # how often nothing of an image is observed
 
 
@@ -66,21 +63,28 @@ def attach(
         TypeError: If ``vae`` is no VAE, or returns what is no distribution.
         ValueError: If the data do not fit it, or it does not tell finite numbers of them.
     """
-    _check_vae(vae)
     sizes = PartialSizes() if sizes is None else sizes
     if not isinstance(sizes, PartialSizes):
         raise TypeError(f"sizes must be PartialSizes, got {type(sizes).__name__}")
-    asked = in_float32(vae)
+    asked = in_float32(checked_vae(vae))
     with untouched(asked), seeded(seed), torch.inference_mode(False), torch.enable_grad():
         rows = checked_rows(asked, data, available, seed)
-        shapes = _shapes(asked, rows)
+        shapes = checked_shapes(asked, rows)
         chosen = _masks(masks, shapes, rows.x.device)
         targets = targets_of(asked, rows)
         partial = AttachedEncoder(encoder_for(asked, shapes, sizes), shapes, sizes, {})
         set_units(partial.to(rows.x.device), targets)
-        task = _Task(asked, partial, targets, chosen, min(batch_size, rows.learned()), seed)
-        report = _fit(task, _plan(shapes, steps, max_seconds, learning_rate), show)
-        partial.facts |= _facts(report, rows, seed)
+        report = train_on_rows(
+            partial,
+            _Task(asked, partial, targets, chosen).losses,
+            rows,
+            _plan(shapes, steps, max_seconds, learning_rate),
+            batch_size=batch_size,
+            seed=seed,
+            label="attaching",
+            show=show,
+        )
+        partial.facts |= facts_of(report, rows, seed)
     model = MatchedVAE(asked, partial)
     model.training = False  # not eval(), which would reach the VAE
     return model
@@ -95,8 +99,6 @@ class _Task:
     partial: AttachedEncoder
     targets: Targets
     masks: MaskDistribution
-    batch_size: int
-    seed: int
 
     def losses(self, index: Tensor, generator: torch.Generator) -> Losses:
         """Return the match of some rows."""
@@ -113,15 +115,6 @@ class _Task:
         z = self.targets.draws(index, generator)
         return {"match": self.vae.match_at(self.partial(some.x, observed), z).mean()}
 
-    def held_out(self) -> float:
-        """Return the match of rows that are not learned from, always with the same masks."""
-        rows = self.targets.rows
-        fixed = torch.Generator(rows.x.device).manual_seed(self.seed + 1)
-        index = torch.arange(rows.learned(), len(rows.x), device=rows.x.device)
-        parts = torch.split(index, self.batch_size)
-        found = [float(sum(self.losses(part, fixed).values())) * len(part) for part in parts]
-        return sum(found) / len(index)
-
 
 def _plan(shapes: Shapes, steps: int, max_seconds: float, learning_rate: float) -> Plan:
     rows = len(shapes.features) == 1  # and not images: linear layers alone
@@ -129,48 +122,31 @@ def _plan(shapes: Shapes, steps: int, max_seconds: float, learning_rate: float) 
         steps=steps,
         learning_rate=learning_rate,
         orthogonal_rate=3.0 * learning_rate if rows else 0.0,
-        validate_every=max(1, steps // _VALIDATIONS),
+        validate_every=max(1, steps // VALIDATIONS),
         max_seconds=max_seconds,
         precision="tf32",
     )
 
 
-def _fit(task: _Task, plan: Plan, show: Callable[[Progress], None] | None) -> Report:
-    rows, device = task.targets.rows, task.targets.rows.x.device
-    generator = torch.Generator(device).manual_seed(task.seed)
-
-    def loss(_: Tensor) -> Losses:
-        index = torch.randint(
-            rows.learned(), (task.batch_size,), generator=generator, device=device
-        )
-        return task.losses(index, generator)
-
-    with progress_bar("attaching") as bar:
-        return train(
-            task.partial,
-            loss,
-            plan,
-            validate=task.held_out if rows.held_out else None,
-            generators=[generator],
-            show=bar if show is None else in_turn(bar, show),
-        )
-
-
-def _check_vae(vae: VAE) -> None:
+def checked_vae(vae: VAE) -> VAE:
+    """Return what is a VAE, or say how to make one of it."""
     if not isinstance(vae, VAE):
         raise TypeError(
             f"vae must be a postmatch.VAE, got {type(vae).__name__}: make one with from_functions "
             "(postmatch.vaes.external) or from_diffusers (postmatch.vaes.external_diffusers)"
         )
+    return vae
 
 
-def _shapes(vae: VAE, rows: Rows) -> Shapes:
-    """Return the shapes of a VAE that rows are tried on."""
+def checked_shapes(vae: VAE, rows: Rows) -> Shapes:
+    """Return the shapes of a VAE, on which rows are tried."""
     some = rows.part(torch.arange(2, device=rows.x.device))
     try:
         with torch.no_grad():
             if isinstance(vae.encode(some.x, some.available), MemberMixture):
-                raise TypeError("vae must be one model: attach to each member of an ensemble")
+                raise TypeError(
+                    "vae must be one model, got an ensemble: attach to each member of it"
+                )
             return shapes_of(vae, some.x, some.available)
     except (RuntimeError, IndexError, ValueError) as error:
         shape, reason = tuple(rows.x.shape[1:]), str(error).strip().splitlines()[0]
@@ -196,16 +172,3 @@ def _masks(
             f"masks must be bool of shape {shape}, got {drawn.dtype} of {tuple(drawn.shape)}"
         )
     return masks
-
-
-def _facts(report: Report, rows: Rows, seed: int) -> dict[str, Any]:
-    """Return how a partial encoder was trained."""
-    score = report.best_validation
-    return {
-        "rows": rows.learned(),
-        "held_out_rows": rows.held_out,
-        "steps": report.steps,
-        "seconds": round(report.seconds, 1),
-        "held_out_match": score if math.isfinite(score) else None,
-        "seed": seed,
-    }

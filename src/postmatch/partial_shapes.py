@@ -18,6 +18,7 @@ from postmatch.partial import AutoregressiveHead, MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
 from postmatch.partial_fields import FieldHead, LadderHead
 from postmatch.vaes.base import VAE
+from postmatch.vaes.vq import VQVAE
 
 _SMALLEST_GRID = 4  # side of the map that a vector is made of
 _MAP_AXES, _GRID_AXES = 3, 2
@@ -101,18 +102,21 @@ def shapes_of(vae: VAE, x: Tensor, available: Tensor | None = None) -> Shapes:
     if not z.is_floating_point():
         if len(latent) != _GRID_AXES:
             raise ValueError(f"codes must be a grid, (height, width), got shape {latent}")
-        return Shapes(features, pixels, (latent,), num_codes_of(vae.prior()))
+        return Shapes(features, pixels, (latent,), num_codes_of(vae))
     if isinstance(posterior, EndToEnd):
         return Shapes(features, pixels, tuple(tuple(shape) for shape in posterior.shapes))
     return Shapes(features, pixels, (latent,))
 
 
-def num_codes_of(prior: Distribution) -> int:
-    """Return how many codes a prior over grids of codes knows.
+def num_codes_of(vae: VAE) -> int:
+    """Return how many codes there are, by the support of the prior.
 
     Raises:
         ValueError: If it does not tell.
     """
+    if isinstance(vae, VQVAE):  # which may not have a prior yet
+        return len(vae.codebook.vectors)
+    prior = vae.prior()
     support = prior.support
     while isinstance(support, constraints.independent):
         support = support.base_constraint
