@@ -74,10 +74,8 @@ class _Activated(torch.autograd.Function):
 
         x, value, more = ctx.saved_tensors
         places: GradientPlaces = ctx.places
-        found, sums = gelu_backward(gradient.contiguous(), x, value, more)
-        places.read.append(sums)
-        with places.beside(ctx.bias, sums), torch.no_grad():
-            places.places[ctx.bias].addmv_(sums.mT, places.ones_like_rows(sums))
+        place = places.places[ctx.bias]
+        found = gelu_backward(gradient.contiguous(), x, value, more, place)
         return found, None, None if more is None else found, None
 
 

@@ -6,7 +6,8 @@ import triton.language as tl
 from torch import Tensor
 
 _BLOCK = 1_024  # numbers of a program, on the way forward
-_ROWS = 64  # of a program, on the way back
+_ROWS = 64  # of a program at a time, on the way back
+_PROGRAMS = 1_024  # on the way back, at most: each adds its sums to the same few numbers
 
 
 @triton.jit
@@ -35,23 +36,26 @@ def _forward(
 
 @triton.jit
 def _backward(
-    gradient, x, more, bias, out, sums, rows,
+    gradient, x, more, bias, out, place, rows, programs,
     channels: tl.constexpr, padded: tl.constexpr, has_more: tl.constexpr,
-    per_program: tl.constexpr,
+    at_once: tl.constexpr, turns: tl.constexpr,
 ):  # fmt: skip
     channel = tl.arange(0, padded)
     real = channel < channels
     shift = tl.load(bias + channel, mask=real).to(tl.float32)
-    row = tl.program_id(0) * per_program + tl.arange(0, per_program)
-    at = row[:, None] * channels + channel[None, :]
-    inside = (row < rows)[:, None] & real[None, :]
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + shift[None, :]
-    if has_more:
-        value += tl.load(more + at, mask=inside, other=0.0).to(tl.float32)
-    _, slope = _parts(value)
-    found = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32) * slope
-    tl.store(out + at, found.to(out.dtype.element_ty), mask=inside)
-    tl.store(sums + tl.program_id(0) * channels + channel, tl.sum(found, 0), mask=real)
+    total = tl.zeros([padded], tl.float32)
+    for turn in range(turns):
+        row = (turn * programs + tl.program_id(0)) * at_once + tl.arange(0, at_once)
+        at = row[:, None] * channels + channel[None, :]
+        inside = (row < rows)[:, None] & real[None, :]
+        value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) + shift[None, :]
+        if has_more:
+            value += tl.load(more + at, mask=inside, other=0.0).to(tl.float32)
+        _, slope = _parts(value)
+        found = tl.load(gradient + at, mask=inside, other=0.0).to(tl.float32) * slope
+        tl.store(out + at, found.to(out.dtype.element_ty), mask=inside)
+        total += tl.sum(found, 0)
+    tl.atomic_add(place + channel, total, mask=real)
 
 
 @triton.jit
@@ -81,15 +85,15 @@ def gelu_forward(x: Tensor, bias: Tensor, more: Tensor | None) -> Tensor:
 
 
 def gelu_backward(
-    gradient: Tensor, x: Tensor, bias: Tensor, more: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return the gradient of x, and sums of it over some rows each, ``(programs, channels)``."""
+    gradient: Tensor, x: Tensor, bias: Tensor, more: Tensor | None, place: Tensor
+) -> Tensor:
+    """Return the gradient of x, and add its sum over rows to ``place``, float32."""
     out, channels = torch.empty_like(x), x.shape[-1]
     rows = x.numel() // channels
-    programs = triton.cdiv(rows, _ROWS)
-    sums = torch.empty(programs, channels, dtype=torch.float32, device=x.device)
+    programs = min(triton.cdiv(rows, _ROWS), _PROGRAMS)
     given, padded = x if more is None else more, triton.next_power_of_2(channels)
     _backward[(programs,)](
-        gradient, x, given, bias, out, sums, rows, channels, padded, more is not None, _ROWS
-    )
-    return out, sums
+        gradient, x, given, bias, out, place, rows, programs,
+        channels, padded, more is not None, _ROWS, triton.cdiv(rows, programs * _ROWS),
+    )  # fmt: skip
+    return out
