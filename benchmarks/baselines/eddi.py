@@ -128,21 +128,29 @@ class EddiReward(Acquirer):
         offers: Each feature on its own.
         num_samples: Draws of what is hidden.
         seed: Of the draws, which all rows share.
+        means: See means of the decoder at draws of z, as our own choice of grey pixels does.
     """
 
     def __init__(
-        self, model: MatchedVAE, offers: Offers, num_samples: int = SAMPLES, seed: int = 0
+        self,
+        model: MatchedVAE,
+        offers: Offers,
+        num_samples: int = SAMPLES,
+        seed: int = 0,
+        *,
+        means: bool = False,
     ) -> None:
         super().__init__(offers)
         if not isinstance(model.partial, PointNet) or not offers.single:
             raise TypeError("EddiReward needs a PointNet and offers of one feature each")
         self.model, self.encoder, self.num_samples = model, model.partial, num_samples
-        self.seed = seed
+        self.seed, self.means = seed, means
 
     def expected(self, x: Tensor, observed: Tensor) -> Tensor:
         """See the base."""
         encoder, hidden = self.encoder, ~observed.flatten(1).unsqueeze(-1)
-        drawn = self.model.given(x, observed).shared_samples(self.num_samples, self.seed)
+        given, how = self.model.given(x, observed), (self.num_samples, self.seed)
+        drawn = given.marginals(*how).mean if self.means else given.shared_samples(*how)
         known = encoder.total(x, observed)[:, None]  # (batch, 1, size)
         now = encoder.read(known)
         reward = x.new_zeros(hidden.shape[:2])

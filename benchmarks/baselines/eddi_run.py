@@ -100,7 +100,10 @@ def run(
     images = torch.cat([read(part.to(device)) for part in torch.split(data.train, 5_000)])
     model, report = fit(config, images, seed=seed, max_seconds=max_seconds, show=show)
     x, start = read(data.test[: result["rows"]["test"]].to(device)), time.perf_counter()
-    chooser, num_steps = EddiReward(model, offers()), len(result["curves"]["amortised"]) - 1
+    chooser, num_steps = (
+        EddiReward(model, offers(), means=True),
+        len(result["curves"]["amortised"]) - 1,
+    )
     result["curves"][WAY] = curve(model, chooser, x, num_steps)
     result["seconds"][WAY] = round(time.perf_counter() - start, 2)
     result["train_minutes"][WAY] = round(report.seconds / 60.0, 3)

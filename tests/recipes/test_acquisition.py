@@ -18,6 +18,7 @@ from postmatch.recipes.acquisition import (
     Config,
     FixedOrder,
     Network,
+    Objective,
     RandomOrder,
     best_fixed_order,
     build,
@@ -28,13 +29,15 @@ from postmatch.recipes.acquisition import (
 from postmatch.recipes.acquisition_pictures import trajectories
 from postmatch.recipes.gallery import HIDDEN
 
-SMALL = {"steps": 3, "gain_steps": 2, "batch_size": 4, "num_offers": 3, "precision": "float32"}
+SMALL = {"steps": 3, "gain_steps": 2, "batch_size": 4, "gain_batch_size": 4, "num_offers": 3}
+SMALL |= {"precision": "float32"}
 
 
 @pytest.mark.parametrize("network", ["mlp", "conv"])
-def test_all_networks_are_trained_and_choose_pixels(network: Network) -> None:
+@pytest.mark.parametrize("objective", ["bound", "match"])
+def test_all_networks_are_trained_and_choose_pixels(network: Network, objective: Objective) -> None:
     images = torch.randint(256, (8, 1, 28, 28), dtype=torch.uint8)
-    fitted = fit(Config(network=network, **SMALL), images)  # type: ignore[arg-type]
+    fitted = fit(Config(network=network, objective=objective, **SMALL), images)  # type: ignore[arg-type]
     steps = {part: report.steps for part, report in fitted.reports.items()}
     assert steps == {"model": 3, "amortised": 2, "lookahead": 2}
     x, nothing = read(images), torch.zeros(8, 1, SIDE, SIDE, dtype=torch.bool)

@@ -9,7 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from postmatch.acquisition import Acquirer, AmortisedGain, LookaheadGain, SampledGain
-from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised, fit_lookahead
+from postmatch.acquisition_fitting import (
+    AcquisitionPlan,
+    falls_at_means,
+    fit_amortised,
+    fit_lookahead,
+)
 from postmatch.conditioning import MatchedVAE
 from postmatch.masks import MaskDistribution, UniformCount
 from postmatch.nets.conv import ConvDecoder, ConvEncoder
@@ -24,12 +29,14 @@ from postmatch.vaes.conv import ConvVAE
 
 Network = Literal["mlp", "conv"]
 NETWORKS: tuple[Network, ...] = get_args(Network)
+Objective = Literal["bound", "match"]
 SIDE = 16
 PIXELS = SIDE * SIDE
 HIDDEN = (50, 100, 200)  # of the paper's multilayer perceptrons
 _ENCODER = ((32, 3, 1), (32, 3, 2), (64, 3, 1), (64, 3, 2), (128, 4, 1))
 _DECODER = ((64, 4, 1), (64, 3, 2), (32, 3, 1), (32, 3, 2), (1, 3, 1))
 _CONV_FEATURES = 128
+_LOOKAHEAD = (32, 32, 16)  # images, pixels and draws per update, as in the paper
 _SHARES = {"model": 0.45, "amortised": 0.35, "lookahead": 0.2}  # of the time for training
 
 
@@ -41,23 +48,30 @@ class Config:
     Args:
         network: Of encoders and decoder.
         latent_size: Length of z.
+        objective: Of the model: ``bound`` trains it for conditional questions, ``match`` trains the
+            VAE by its ELBO alone. Neither lets the match shrink z, as the paper's does.
         steps: Updates of the VAE and of its match.
         gain_steps: Updates of the network that tells gains, and of the lookahead posteriors.
         batch_size: Images per update.
         learning_rate: At first.
+        gain_batch_size: Images per update of the network that tells gains.
         num_offers: Pixels whose gain an update looks at.
         num_samples: Draws of what would be seen, per image and update.
+        walking: The part of these images of which is seen what the network itself has chosen.
         most: The part of the pixels that is observed in training, at most.
     """
 
     network: Network = "mlp"
     latent_size: int = 10
-    steps: int = 100_000
-    gain_steps: int = 40_000
+    objective: Objective = "bound"
+    steps: int = 200_000
+    gain_steps: int = 60_000
     batch_size: int = 128
     learning_rate: float = 1e-3
+    gain_batch_size: int = 128
     num_offers: int = 32
-    num_samples: int = 1
+    num_samples: int = 4
+    walking: float = 0.5
     most: float = 0.2
     precision: Precision = "tf32"
 
@@ -141,16 +155,16 @@ def fit(
     seconds = {part: share * max_seconds for part, share in _SHARES.items()}
     plan = plan_for(config, config.steps, seconds["model"])
     reports = {"model": _fit_model(config, model, small, plan, seed, show)}
-
-    def how(part: str) -> AcquisitionPlan:
-        plan = plan_for(config, config.gain_steps, seconds[part])
-        return AcquisitionPlan(plan, 64, config.num_offers, config.num_samples)
-
+    plan = plan_for(config, config.gain_steps, seconds["amortised"])
+    sizes = (config.gain_batch_size, config.num_offers, config.num_samples)
+    how = AcquisitionPlan(plan, *sizes, walking=config.walking)
     reports["amortised"] = fit_amortised(
-        amortised, model, small, masks(config), how("amortised"), seed=seed, show=show
+        amortised, model, small, masks(config), how, teacher=falls_at_means, seed=seed, show=show
     )
+    plan = plan_for(config, config.gain_steps, seconds["lookahead"])
+    how = AcquisitionPlan(plan, *_LOOKAHEAD)
     reports["lookahead"] = fit_lookahead(
-        lookahead, model, small, masks(config), how("lookahead"), seed=seed, show=show
+        lookahead, model, small, masks(config), how, seed=seed, show=show
     )
     return Fitted(model.eval(), amortised.eval(), lookahead.eval(), reports)
 
@@ -211,8 +225,8 @@ def best_fixed_order(acquirer: Acquirer, x: Tensor, num_steps: int) -> Tensor:
 
 
 def sampled(model: MatchedVAE, num_samples: int = 50) -> SampledGain:
-    """Return the paper's choice, by draws."""
-    return SampledGain(model, offers(), num_samples)
+    """Return the paper's choice, by means of the decoder at draws of z."""
+    return SampledGain(model, offers(), num_samples, means=True)
 
 
 @final
@@ -244,7 +258,8 @@ def _fit_model(
         drawn = torch.randint(len(images), (size,), generator=generator, device=images.device)
         x = images[drawn]
         observed = some.sample(x.shape, generator)
-        return model.losses(x, None, observed, train_target=True, generator=generator)
+        losses = model.bound_losses if config.objective == "bound" else model.losses
+        return losses(x, None, observed, generator=generator)
 
     return train(model, loss, plan, generators=[generator], show=show)
 
