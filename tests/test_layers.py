@@ -26,7 +26,7 @@ LAYERS = (
         "metrics",
         "image_metrics",
     }
-    | {"importance", "randomness", "threads", "streams", "folders", "untouched"},
+    | {"importance", "randomness", "threads", "streams", "folders", "untouched", "hub"},
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"}
     | {"partial_fields", "partial_shapes", "encoded_rows", "attached_encoder"},
     {"conditioning", "clustering", "offers", "entropies", "acquisition", "mixture_gains"},
@@ -35,7 +35,7 @@ LAYERS = (
     | {"acquisition_fitting"}
     | {"cluster_starts", "cluster_counts", "cluster_fitting", "cluster_tables"},
     {"saving", "saving_attached"},
-    {"attaching", "prior_fitting", "estimators", "clusterers", "data", "testing"},
+    {"attaching", "prior_fitting", "pushing", "estimators", "clusterers", "data", "testing"},
     {"recipes"},
     {"zoo"},
     {"cli"},

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from postmatch.partial import PartialEncoder
     from postmatch.pooling import Pooled, pool
     from postmatch.prior_fitting import fit_prior
+    from postmatch.pushing import push
     from postmatch.randomness import seeded
     from postmatch.saving import load, save
     from postmatch.tables import Table
@@ -44,6 +45,7 @@ __all__ = [
     "match_kl",
     "pool",
     "pretrained",
+    "push",
     "save",
     "seeded",
 ]
@@ -69,6 +71,7 @@ _MODULES = {
     "match_kl": "objectives",
     "pool": "pooling",
     "pretrained": "zoo",
+    "push": "pushing",
     "save": "saving",
     "seeded": "randomness",
 }

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 Files = dict[str, bytes]
+MODEL_FILES = ("config.json", "table.json", "weights.safetensors")
+CARD = "README.md"
 
 
 def write_beside(folder: Path, files: Mapping[str, bytes]) -> Path:

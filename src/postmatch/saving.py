@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from postmatch.attached_encoder import AttachedEncoder
 from postmatch.conditioning import MatchedVAE
-from postmatch.folders import Files, digest, parsed, to_json, write_beside
+from postmatch.folders import MODEL_FILES, Files, digest, parsed, to_json, write_beside
+from postmatch.hub import PREFIX, fetch
 from postmatch.models import TableModel, device_of
 from postmatch.randomness import seeded
 from postmatch.saving_attached import attached_config, attached_encoder, check_same
@@ -28,7 +29,7 @@ from postmatch.vaes.base import VAE
 from postmatch.vaes.external import in_float32
 
 FORMAT_VERSION = 2
-CONFIG, TABLE, WEIGHTS = "config.json", "table.json", "weights.safetensors"
+CONFIG, TABLE, WEIGHTS = MODEL_FILES
 _FULL = {"format_version", "kind", "config", "facts", "sha256"}
 _KEYS = {1: _FULL, 2: _FULL | {"slim"}}
 _ATTACHED = "attached"
@@ -67,7 +68,7 @@ def load(
     """Return the model that ``save`` wrote.
 
     Args:
-        folder: Where it is.
+        folder: Where it is; ``hub:owner/name`` is on the Hugging Face Hub, and fetched from it.
         device: Where it shall answer; ``auto`` is a GPU if there is one.
         vae: What the folder's part was attached to; it answers where this is.
 
@@ -77,6 +78,8 @@ def load(
             its part was attached to another VAE.
     """
     device = device_of(device)
+    if isinstance(folder, str) and folder.startswith(PREFIX):
+        folder = fetch(folder.removeprefix(PREFIX))
     folder = Path(folder)
     place = folder if folder.exists() else _previous(folder)
     if not place.is_dir():
