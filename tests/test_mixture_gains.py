@@ -46,7 +46,7 @@ def asked(
 def exact_gains(
     vae: LinearGaussianVAE, observed: Tensor, offers: Offers, target: Tensor | None
 ) -> Tensor:
-    r"""Return :math:`\frac12 \log \frac{|S_i| |S_t|}{|S_{it}|}` with S the covariance given x_o.
+    r"""Return :math:`\sum_t \frac12 \log \frac{|S_i| |S_t|}{|S_{it}|}`, S the covariance given x_o.
 
     About z it is :math:`\frac12 \log |S_i| / |R_i|` with R that of the noise.
     """
@@ -62,7 +62,10 @@ def exact_gains(
             if target is None:
                 gains[row, i] = own - _log_volume(noise, new)
             else:
-                gains[row, i] = own + _log_volume(cov, target) - _log_volume(cov, new | target)
+                each = [feature_mask(int(t)) for t in target.nonzero()]
+                gains[row, i] = sum(
+                    own + _log_volume(cov, t) - _log_volume(cov, new | t) for t in each
+                )
     return gains
 
 

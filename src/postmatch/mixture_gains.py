@@ -18,8 +18,11 @@ from postmatch.offers import Offers
 Noise = Callable[[int], Tensor]
 """From how many uniforms a draw needs to fresh ones, ``(samples, batch or 1, number)``."""
 
-SAMPLES, DRAWS = 64, 256  # of what would be seen and of the target, and of z
+SAMPLES, DRAWS = 64, 256  # of what would be seen, and of z
+_FEWEST = 16  # at least one draw of z in so many agrees with what would be seen
+_HALVINGS = 6  # of how sharply it is seen, at most
 _LEAST_LOG = -1e4  # what is less likely than this is as good as impossible; 0 * inf is not a number
+_TINY = 1e-12
 _AT_ONCE = 1 << 21  # densities that are in memory together
 
 
@@ -29,21 +32,25 @@ class MixtureGain(Acquirer):
 
     Given z, features are independent. So draws :math:`z_k \sim q(z \mid x_o)` that are weighed by
     :math:`w_k \propto p(x_i \mid z_k)` predict as if :math:`x_i` were seen, and nothing is encoded
-    twice:
+    twice. Of a target of levels it is told
 
-    .. math:: I(x_t; x_i \mid x_o) = \mathbb{E}_{x_i, x_t \mid x_o} [r \log r - r + 1], \qquad
-        r = \frac{p(x_t \mid x_i, x_o)}{p(x_t \mid x_o)}
-        = \frac{\sum_k w_k\, p(x_t \mid z_k)}{\frac1K \sum_k p(x_t \mid z_k)}
+    .. math:: I(x_t; x_i \mid x_o) = H(x_t \mid x_o) - \mathbb{E}_{x_i} H(x_t \mid x_i, x_o), \qquad
+        p(x_t \mid x_i, x_o) = \sum_k w_k\, p(x_t \mid z_k)
 
-    with :math:`x_i` and :math:`x_t` drawn apart. Levels of a single target are summed over. Of z,
-    whose draws were as likely as each other, it tells :math:`\mathbb{E} [\log K - H(w)]`. Few draws
-    take chance for knowledge, twice as much with half as many: the halves tell by how much.
+    with all levels summed over; of a number the same, with :math:`\frac12 \log` of its variance for
+    its entropy, as of a Gaussian: what is told of its last digits does not count. Of several
+    features it is the sum of what is told of each. Of z, whose draws were as likely as each other,
+    it is :math:`\mathbb{E} [\log K - H(w)]`.
+
+    Few draws take chance for knowledge. It is twice as much with half as many, so the halves tell
+    by how much; and where a number is predicted so sharply that hardly any draw would agree with
+    it, it counts as seen less sharply, so that a sixteenth of the draws agree.
 
     Args:
         model: A matched VAE.
         offers: What can be measured, nothing of the target.
         target: Features that are asked about, bool, of the shape of a row's mask; None for z.
-        num_samples: Draws of what would be seen and of the target, each.
+        num_samples: Draws of what would be seen.
         num_draws: Draws of z, an even number; a power of two spreads them most evenly.
         seed: Of the draws, which all rows share.
     """
@@ -64,7 +71,7 @@ class MixtureGain(Acquirer):
 
     def expected(self, x: Tensor, observed: Tensor) -> Tensor:
         """See the base."""
-        counts = (self.num_draws, self.num_samples, self.num_samples)
+        counts = (self.num_draws, self.num_samples)
         rows = max(1, _AT_ONCE // (counts[0] * counts[1] * observed[0].numel()))
 
         def part(start: int) -> Tensor:
@@ -118,25 +125,41 @@ def gains_from(
         offers: What can be measured.
         target: What is asked about; None for z.
         noise: Of all draws.
-        counts: How many of them are of z, an even number; of what would be seen; of the target.
+        counts: How many of them are of z, an even number; and of what would be seen.
     """
-    parts = given.marginals_from(noise, counts)
-    decoded, size = parts[0], noise_size(parts[0])
+    decoded, origin = given.marginals_from(noise, counts)
+    size = noise_size(decoded)
     if size is None:
         raise TypeError(f"{type(decoded).__name__} has no from_noise; register one for it")
-    uniform = torch.split(noise(size), list(counts))
-    seen = torch.where(given.observed, given.x, from_noise(parts[1], uniform[1]))
-    log_seen = _in_halves(_of_offers(decoded.log_prob(seen[:, None]), given.observed, offers))
+    known, uniform = torch.split(noise(size), list(counts))
+    seen = torch.where(given.observed, given.x, from_noise(origin, uniform))
+    log_seen = _of_offers(decoded.log_prob(seen[:, None]), given.observed, offers)
     if target is None:
-        return _about_latent(log_seen)
-    hidden = target.to(seen.device) & ~given.observed  # (batch, *features)
-    levels = _levels(decoded, target, hidden)
-    if levels is not None:
-        return _about(log_seen, levels, all_levels=True)
-    log_each = decoded.log_prob(from_noise(parts[2], uniform[2])[:, None])
-    log_each = log_each.clamp_min(_LEAST_LOG).masked_fill(~hidden, 0.0).flatten(3).sum(3)
-    points = log_each.permute(2, 0, 1)  # (batch, points, draws)
-    return _about(log_seen, _in_halves(points.contiguous()), all_levels=False)
+        return _about_latent(_in_halves(log_seen))
+    log_seen = _in_halves(_less_sharp(log_seen))
+    drawn = from_noise(decoded, known).flatten(2)  # (draws, batch, features)
+    hidden = (target.to(seen.device) & ~given.observed).flatten(1)
+    gains = log_seen.new_zeros(log_seen.shape[:2])
+    for feature in target.flatten().nonzero()[:, 0].tolist():
+        probs = _levels(decoded, feature)  # (draws, batch, levels)
+        told = (
+            _about_number(log_seen, _in_halves(drawn[..., feature].mT))
+            if probs is None
+            else _about_levels(log_seen, _in_halves(probs.permute(1, 2, 0).contiguous()))
+        )
+        gains += told * hidden[:, [feature]]
+    return gains
+
+
+def _less_sharp(log_weight: Tensor) -> Tensor:
+    """Return log weights, flattened where too few draws, the last axis, have most of the weight."""
+    fewest = log_weight.shape[-1] / _FEWEST
+    power = torch.ones_like(log_weight[..., :1])
+    for _ in range(_HALVINGS):
+        weight = (power * log_weight).softmax(-1)
+        agreeing = 1.0 / weight.square().sum(-1, keepdim=True)
+        power = torch.where(agreeing < fewest, 0.5 * power, power)
+    return power * log_weight
 
 
 def mixture_teacher(
@@ -156,7 +179,7 @@ def mixture_teacher(
         num_samples: int,
         generator: torch.Generator,
     ) -> Tensor:
-        counts = (num_draws, num_samples, num_samples)
+        counts = (num_draws, num_samples)
         return gains_from(given, offers, target, _moved(counts, len(given.x), generator), counts)
 
     return teach
@@ -218,45 +241,58 @@ def _unevenness(log_weight: Tensor) -> Tensor:
     return (log_share.exp() * log_share).sum(-1) + math.log(log_share.shape[-1])
 
 
-def _levels(decoded: Distribution, target: Tensor, hidden: Tensor) -> Tensor | None:
-    """Return the log probability of each level given draws of z, ``(batch, levels, 2, draws)``.
-
-    None unless the target is one column of levels.
-    """
-    columns = target.flatten().nonzero()
-    if not isinstance(decoded, MixedColumns) or len(columns) != 1:
+def _levels(decoded: Distribution, feature: int) -> Tensor | None:
+    """Return the probability of each level of a feature, or None if it is a number."""
+    if not isinstance(decoded, MixedColumns) or decoded.layout.specs[feature].kind == "number":
         return None
-    column = int(columns)
-    if decoded.layout.specs[column].kind == "number":
-        return None
-    log_level = decoded.probs(column).log().clamp_min(_LEAST_LOG)  # (draws, batch, levels)
-    shown = ~hidden[:, [column]]
-    return _in_halves(log_level.masked_fill(shown, 0.0).permute(1, 2, 0).contiguous())
+    return decoded.probs(feature)
 
 
-def _about(log_seen: Tensor, log_point: Tensor, *, all_levels: bool) -> Tensor:
-    """Return what is told of the target.
+def _about_levels(log_seen: Tensor, probs: Tensor) -> Tensor:
+    """Return what is told of a feature of levels.
 
     Args:
         log_seen: As in :func:`_about_latent`.
-        log_point: Log densities of values of the target, ``(batch, points, 2, draws)``.
-        all_levels: Whether they are all that there are, rather than draws.
+        probs: Of the levels given draws of z, ``(batch, levels, 2, draws)``.
     """
-    draws = log_point.shape[-1]
-    weight = log_seen.softmax(-1).movedim(-2, 2)  # (batch, offers, 2, seen, draws)
-    share = log_seen.logsumexp(-1).softmax(-1).movedim(-1, 2)  # of the halves
-    log_total = log_point.logsumexp(-1).mT[:, None, :, None]  # (batch, 1, 2, 1, points)
-    relative = draws * log_point.softmax(-1).permute(0, 2, 3, 1)[:, None]
-    ratio = weight @ relative  # (batch, offers, 2, seen, points)
-    whole = (share[..., None] * 2.0 * log_total.softmax(2) * ratio).sum(2)
-    chance = log_total.exp() / draws if all_levels else ratio.new_full((1, 1, 2, 1, 1), 1.0)
-    count = 1 if all_levels else ratio.shape[-1]
-    told = (chance.mean(2) * _divergence(whole)).sum(-1).mean(-1)
-    in_halves = (chance * _divergence(ratio)).sum(-1).mean((-1, -2))
-    return (2.0 * told - in_halves) / count
+    weight = log_seen.softmax(-1)  # (batch, offers, seen, 2, draws)
+    share = log_seen.logsumexp(-1).softmax(-1)[..., None]  # of the halves
+    half = torch.einsum("bosnk,blnk->bosnl", weight, probs)
+    whole = (share * half).sum(-2)
+    before = probs.mean(-1).mT  # (batch, 2, levels)
+    told = _entropy(before.mean(1))[:, None] - _entropy(whole).mean(-1)
+    in_halves = _entropy(before)[:, None] - _entropy(half).mean(2)
+    return 2.0 * told - in_halves.mean(-1)
 
 
-def _divergence(ratio: Tensor) -> Tensor:
-    r"""Return :math:`r \log r - r + 1`, which is never negative, and 0 where r is 1."""
-    found: Tensor = torch.special.xlogy(ratio, ratio) - ratio + 1.0
-    return found
+def _entropy(probs: Tensor) -> Tensor:
+    each: Tensor = torch.special.xlogy(probs, probs)
+    return -each.sum(-1)
+
+
+def _about_number(log_seen: Tensor, drawn: Tensor) -> Tensor:
+    """Return what is told of a number, as of a Gaussian.
+
+    Args:
+        log_seen: As in :func:`_about_latent`.
+        drawn: The number at draws of z, ``(batch, 2, draws)``.
+    """
+    whole, half = log_seen.flatten(-2), log_seen.movedim(-2, 2)  # (batch, offers, 2, seen, draws)
+    drawn = drawn - drawn.mean((1, 2), keepdim=True)
+    told = _log_deviation_less(whole, drawn.flatten(1)[:, None, None])
+    in_halves = _log_deviation_less(half, drawn[:, None, :, None])
+    return 2.0 * told - in_halves.mean(-1)
+
+
+def _log_deviation_less(log_weight: Tensor, drawn: Tensor) -> Tensor:
+    """Return by how much the log of a standard deviation falls, on average over what is seen."""
+    evenly = torch.zeros_like(log_weight[..., :1, :])
+    before, then = (_variance(each.softmax(-1), drawn) for each in (evenly, log_weight))
+    return 0.5 * (before.log()[..., 0] - then.log().mean(-1))
+
+
+def _variance(weight: Tensor, drawn: Tensor) -> Tensor:
+    """Return the variance of weighed draws, the last axis, right for as many as agree."""
+    mean = (weight * drawn).sum(-1, keepdim=True)
+    spread = (weight * (drawn - mean).square()).sum(-1)
+    return (spread / (1.0 - weight.square().sum(-1)).clamp_min(_TINY)).clamp_min(_TINY)
