@@ -82,6 +82,7 @@ def run(
         "train_minutes": {
             part: round(report.seconds / 60.0, 3) for part, report in fitted.reports.items()
         },
+        "train_steps": {part: report.steps for part, report in fitted.reports.items()},
         "parameters": {
             "model": _count(fitted.model),
             "amortised": _count(fitted.amortised),
