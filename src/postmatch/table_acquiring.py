@@ -1,0 +1,261 @@
+"""What to measure next of a table's rows: frames in, ranked offers out."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from postmatch.acquisition import Acquirer, AmortisedGain, acquire, choose
+from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised
+from postmatch.distributions.columns import ColumnSpec
+from postmatch.masks import Mixture, Pattern, UniformCount
+from postmatch.mixture_gains import MixtureGain, mixture_teacher
+from postmatch.models import TableModel
+from postmatch.nets.columns import ColumnFeatures
+from postmatch.nets.linear import Linear
+from postmatch.nets.mlp import ResidualMLP
+from postmatch.randomness import seeded
+from postmatch.table_offers import Expected, Names, Ranked, TableOffers, table_offers
+from postmatch.tables.overrides import several, unknown_name
+from postmatch.threads import one_thread
+from postmatch.training.plan import Plan, Progress
+
+SAMPLES, DRAWS = 32, 256  # of what would be seen, and of z
+ENDS = (0.05, 0.95)  # of an interval
+_INTERVAL_DRAWS = 128
+_WIDTH, _BLOCKS = 128, 2
+_PATTERN_WEIGHT = 0.3  # how often the holes of another row are the mask
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TablePath:
+    """What was bought for each row, step by step.
+
+    Args:
+        offers: Names, one list per row.
+        gains: What each was expected to tell, in nats.
+        observed: What was known of x before each step and after the last,
+            ``(steps + 1, rows, columns)``.
+    """
+
+    offers: list[list[str]]
+    gains: list[list[float]]
+    observed: Tensor
+
+
+def table_acquirer(
+    model: TableModel,
+    *,
+    target: Names = (),
+    costs: Mapping[str, float] | None = None,
+    groups: Mapping[str, Collection[str]] | None = None,
+    cannot: Collection[str] = (),
+    num_samples: int = SAMPLES,
+    num_draws: int = DRAWS,
+    seed: int = 0,
+) -> "TableAcquirer":
+    """Return what ranks offers for rows of a table, by draws from its model.
+
+    Args:
+        model: What ``fit_table`` or ``load`` returned.
+        target: The column to be predicted, or several; none for all that z tells of a row.
+        costs: Of columns and groups, by name; all others cost 1.
+        groups: Columns that come together, by the name of the group.
+        cannot: Columns that cannot be measured.
+        num_samples: Draws of what would be seen.
+        num_draws: Draws of z, an even number.
+        seed: Of the noise that rows share.
+    """
+    offers = table_offers(model.table, target=target, costs=costs, groups=groups, cannot=cannot)
+    gains = MixtureGain(model.model, offers.offers, offers.asked, num_samples, num_draws, seed)
+    return TableAcquirer(model, offers, gains, seed)
+
+
+@final
+class TableAcquirer:
+    """Tells what to measure next of rows with holes.
+
+    A target's own cells are not looked at. Neither the order nor the company of rows changes an
+    answer.
+
+    Args:
+        model: Of the table.
+        offers: What can be measured.
+        gains: What tells the expected gain of each.
+        seed: Of the noise behind predictions.
+    """
+
+    def __init__(
+        self, model: TableModel, offers: TableOffers, gains: Acquirer, seed: int = 0
+    ) -> None:
+        self.model, self.offers, self.gains, self.seed = model, offers, gains, seed
+
+    def rank(self, data: Any) -> list[list[Ranked]]:
+        """Return the offers that would show anything new to each row, the best per cost first."""
+        x, observed = self.encode(data)
+        gains, expected = self._gains(x, observed), self._expected(x, observed)
+        return [self._ranked(row, cells) for row, cells in zip(gains, expected, strict=True)]
+
+    def choose(self, data: Any, *, price: float = 0.0, money: float = math.inf) -> list[str | None]:
+        """Return the best offer for each row, None where nothing is worth its price.
+
+        Args:
+            data: Rows with holes.
+            price: Nats that a unit of cost must bring.
+            money: What each row may spend.
+        """
+        x, observed = (part.to(self.model.device) for part in self.encode(data))
+        with one_thread(), torch.inference_mode():
+            left = x.new_full((len(x),), money)
+            best = choose(self.gains, x, observed, price=price, money=left).offer.tolist()
+        return [None if offer < 0 else self.offers.names[offer] for offer in best]
+
+    def acquire(
+        self,
+        data: Any,
+        num_steps: int,
+        *,
+        known: Collection[str] = (),
+        budget: float = math.inf,
+        price: float = -math.inf,
+    ) -> TablePath:
+        """Buy for whole rows what is best, as if all but some columns of them were hidden.
+
+        Cells that the rows lack cannot be bought: what would be bought there is, and shows nothing.
+
+        Args:
+            data: Rows; of what is hidden, only what is bought is ever looked at.
+            num_steps: How many offers are bought, at most.
+            known: Columns that are known at the start.
+            budget: What a row may spend in all.
+            price: Nats that a unit of cost must bring.
+        """
+        x, there = (part.to(self.model.device) for part in self.encode(data))
+        names = [column.name for column in self.model.table.modelled]
+        for name in several("known", known):
+            if name not in names:
+                raise ValueError(f"known: {unknown_name(name, names)}")
+        at_start = torch.tensor([name in known for name in names], device=x.device)
+        path = acquire(
+            _OfThere(self.gains, there),
+            x,
+            at_start.expand_as(there),
+            num_steps,
+            budget=budget,
+            price=price,
+        )
+        bought = [[self.offers.names[i] for i in row if i >= 0] for row in path.offers.tolist()]
+        gains = [row[: len(own)] for row, own in zip(path.gains.tolist(), bought, strict=True)]
+        return TablePath(bought, gains, (path.observed & there).cpu())
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        steps: int = 1_500,
+        seed: int = 0,
+        show: Callable[[Progress], None] | None = None,
+    ) -> "TableAcquirer":
+        """Return the same with one network that tells all gains at once, in microseconds.
+
+        Args:
+            data: Rows to learn from, such as those that the model was fitted on.
+            steps: Of training.
+            seed: Of weights, batches, masks and draws.
+            show: Told of the progress now and then.
+        """
+        x, observed = (part.to(self.model.device) for part in self.encode(data))
+        if not observed.any():
+            raise ValueError("data has no cell to learn from")
+        asked, offers = self.offers.asked, self.offers.offers
+        masks = Mixture((UniformCount(), Pattern(observed)), (1 - _PATTERN_WEIGHT, _PATTERN_WEIGHT))
+        plan = Plan(steps, learning_rate=3e-3, warmup=min(100, steps // 10 + 1), average=0.99)
+        how = AcquisitionPlan(plan, batch_size=32, num_offers=len(offers.costs), num_samples=8)
+        with seeded(seed), one_thread():
+            net = TableGainNet(self.model.table.specs, len(offers.costs)).to(x.device)
+            gains = AmortisedGain(net, offers)
+            teacher = mixture_teacher(asked)
+            told: dict[str, Any] = {"available": observed, "seed": seed, "show": show}
+            fit_amortised(gains, self.model.model, x, masks, how, teacher=teacher, **told)
+        return TableAcquirer(self.model, self.offers, gains.eval(), self.seed)
+
+    def encode(self, data: Any) -> tuple[Tensor, Tensor]:
+        """Return x and observed, the target hidden."""
+        x, observed = self.model.table.encode(data, optional=self.offers.target)
+        return x, observed if self.offers.asked is None else observed & ~self.offers.asked
+
+    def _gains(self, x: Tensor, observed: Tensor) -> Tensor:
+        with one_thread(), torch.inference_mode():
+            device = self.model.device
+            gains: Tensor = self.gains(x.to(device), observed.to(device))
+        return gains.cpu()
+
+    def _ranked(self, gains: Tensor, cells: Sequence[Expected]) -> list[Ranked]:
+        hidden = {cell.column.name: cell for cell in cells}
+        costs = self.offers.offers.costs.tolist()
+        ranked = [
+            Ranked(name, gain, cost, tuple(hidden[c] for c in columns if c in hidden))
+            for name, columns, gain, cost in zip(
+                self.offers.names, self.offers.columns, gains.tolist(), costs, strict=True
+            )
+            if gain > -math.inf
+        ]
+        return sorted(ranked, key=lambda offer: -offer.value)
+
+    def _expected(self, x: Tensor, observed: Tensor) -> list[list[Expected]]:
+        """Return what each hidden cell is expected to hold, row by row."""
+        rows, seed = self.model.rows, self.seed
+        best = rows.points(x, observed, seed=seed)
+        sure = rows.probabilities(x, observed, best, seed=seed)
+        low, high = rows.quantiles(x, observed, ENDS, _INTERVAL_DRAWS, seed)
+        columns = self.model.table.modelled
+        points, lows, highs = (self.model.table.values(each) for each in (best, low, high))
+        found: list[list[Expected]] = [[] for _ in x]
+        for row, place in (~observed).nonzero().tolist():
+            column, value = columns[place], points[place][row]
+            if column.is_number:
+                ends = (float(lows[place][row]), float(highs[place][row]))
+                found[row].append(Expected(column, value, *ends))
+            else:
+                chance = float(sure[row, place])
+                found[row].append(Expected(column, value, probability=chance))
+        return found
+
+
+@final
+class TableGainNet(nn.Module):
+    """From values and mask side by side, by way of features of columns, to gains.
+
+    Args:
+        specs: The columns.
+        num_offers: How many gains.
+    """
+
+    def __init__(self, specs: Sequence[ColumnSpec], num_offers: int) -> None:
+        super().__init__()
+        self.features = ColumnFeatures(specs)
+        self.body = ResidualMLP(self.features.num_features, _WIDTH, _BLOCKS)
+        self.last = Linear(_WIDTH, num_offers)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return ``(batch, offers)``."""
+        x, observed = seen.chunk(2, dim=1)
+        gains: Tensor = self.last(self.body(self.features(x, observed > 0.5)))
+        return gains
+
+
+@final
+class _OfThere(Acquirer):
+    """An acquirer that is shown only what rows hold of what was bought."""
+
+    def __init__(self, gains: Acquirer, there: Tensor) -> None:
+        super().__init__(gains.offers)
+        self.gains, self.there = gains, there
+
+    def expected(self, x: Tensor, observed: Tensor) -> Tensor:
+        """See the base."""
+        return self.gains.expected(x, observed & self.there)
