@@ -162,7 +162,7 @@ def _masks(
         parts = (mnist_masks(), UniformCount(), NothingObserved())
         masks = Mixture(parts, (0.7, 0.3 - _NOTHING, _NOTHING)) if image else UniformCount()
     elif isinstance(masks, Tensor):
-        masks = Pattern(masks)
+        masks = Pattern(masks.to(device))
     elif not isinstance(masks, MaskDistribution):
         raise TypeError(f"masks must be a MaskDistribution or bool, got {type(masks).__name__}")
     shape = (2, *((1, *shapes.features[1:]) if shapes.pixels else shapes.features))
