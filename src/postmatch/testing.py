@@ -19,7 +19,7 @@ from postmatch.untouched import fingerprint, untouched
 from postmatch.vaes.base import VAE
 
 _SAMPLES = 3
-_DRAWS = 4_000  # that tell whether a density fits its own draws
+_DRAWS = 2_000  # that tell whether a density fits its own draws
 _SURE = 4.5  # standard errors
 _HEAVY = 0.7  # the Pareto shape from which an average of weights tells nothing
 _TOLERANCE = 1e-3  # of log densities that two passes compute in different order
