@@ -33,11 +33,13 @@ def test_offers_are_ranked_by_gain_per_cost_and_tell_what_is_expected() -> None:
     target = torch.tensor([name == "town" for name in NAMES])
     observed[:, 3] = False
     offers = table_offers(model.table, target="town").offers
-    gains = MixtureGain(model.model, offers, target, 32, 256)(x, observed)
-    points = model.impute(frame)
+    gains = MixtureGain(model.model, offers, target, 32, 128)(x, observed)
+    points = model.impute(frame, num_samples=128)
     ends = model.quantiles(frame, (0.05, 0.95), num_samples=128)
     names = [name for name in NAMES if name != "town"]
-    for i, ranked in enumerate(ranks):
+    for i, advice in enumerate(ranks):
+        ranked = advice.offers
+        assert [cell.column.name for cell in advice.target] == ["town"]
         hidden = {name for name in names if pd.isna(frame[name][i])}
         assert {offer.name for offer in ranked} == hidden
         values = [offer.value for offer in ranked]
@@ -60,12 +62,12 @@ def test_offers_are_ranked_by_gain_per_cost_and_tell_what_is_expected() -> None:
 
 def test_neither_the_target_nor_the_company_of_a_row_changes_an_answer() -> None:
     frame, asks = some(), acquirer(target="town")
-    whole = [[(offer.name, offer.gain) for offer in row] for row in asks.rank(frame)]
+    whole = [[(offer.name, offer.gain) for offer in row.offers] for row in asks.rank(frame)]
     blind = asks.rank(frame.assign(town=None))
     absent = asks.rank(frame.drop(columns="town"))
     for other in (blind, absent):
-        assert [[(offer.name, offer.gain) for offer in row] for row in other] == whole
-    alone = asks.rank(frame.iloc[2:3])[0]
+        assert [[(offer.name, offer.gain) for offer in row.offers] for row in other] == whole
+    alone = asks.rank(frame.iloc[2:3])[0].offers
     for offer, (name, gain) in zip(alone, whole[2], strict=True):
         assert offer.name == name
         assert offer.gain == pytest.approx(gain, abs=1e-5)
@@ -88,18 +90,18 @@ def test_gains_are_precise_enough_to_be_ranked(target: Any) -> None:
 def test_columns_of_a_group_come_together_and_some_cannot_be_had() -> None:
     asks = acquirer(groups={"body": ["weight", "shirt"]}, cannot=["owner"], costs={"body": 2.0})
     nothing = some(1).map(lambda _: None)
-    (ranked,) = asks.rank(nothing)
+    ranked = asks.rank(nothing)[0].offers
     assert {offer.name for offer in ranked} == {"income", "rooms", "town", "body"}
     body = next(offer for offer in ranked if offer.name == "body")
     assert [cell.column.name for cell in body.expected] == ["weight", "shirt"]
     assert body.cost == 2.0
-    alone = {offer.name: offer.gain for offer in acquirer().rank(nothing)[0]}
+    alone = {offer.name: offer.gain for offer in acquirer().rank(nothing)[0].offers}
     assert max(alone["weight"], alone["shirt"]) < body.gain < alone["weight"] + alone["shirt"]
 
 
 def test_nothing_is_chosen_below_a_price_or_beyond_the_money() -> None:
     frame, asks = some(6), acquirer(target="town", costs={"income": 3.0})
-    best = [row[0] if row else None for row in asks.rank(frame)]
+    best = [row.offers[0] if row.offers else None for row in asks.rank(frame)]
     assert asks.choose(frame, price=-math.inf) == [b and b.name for b in best]
     dear = max(b.value for b in best if b is not None) + 0.01
     assert asks.choose(frame, price=dear) == [None] * 6
@@ -130,7 +132,7 @@ def test_rows_are_bought_step_by_step_and_what_they_lack_shows_nothing() -> None
 
 def test_what_a_row_lacks_teaches_nothing_when_it_is_bought() -> None:
     nothing, asks = some(1).map(lambda _: None), acquirer(target="town")
-    (ranked,), path = asks.rank(nothing), asks.acquire(nothing, 3)
+    ranked, path = asks.rank(nothing)[0].offers, asks.acquire(nothing, 3)
     assert path.offers[0] == [offer.name for offer in ranked[:3]]
     assert path.gains[0] == pytest.approx([offer.gain for offer in ranked[:3]], abs=1e-5)
 

@@ -76,7 +76,7 @@ class MixtureGain(Acquirer):
 
         def part(start: int) -> Tensor:
             given = self.model.given(x[start : start + rows], observed[start : start + rows])
-            noise = _EvenNoise(counts, self.seed, x.device)
+            noise = EvenNoise(counts, self.seed, x.device)
             return gains_from(given, self.offers, self.target, noise, counts)
 
         return torch.cat([part(start) for start in range(0, len(x), rows)])
@@ -94,13 +94,14 @@ def check_target(offers: Offers, target: Tensor | None) -> None:
 
 
 @final
-class _EvenNoise:
+class EvenNoise:
     """Even noise that all rows share; what is asked for later has axes of its own."""
 
     def __init__(self, counts: Sequence[int], seed: int, device: torch.device) -> None:
         self.counts, self.seed, self.device, self.used = counts, seed, device, 0
 
     def __call__(self, size: int) -> Tensor:
+        """Return uniforms, ``(samples, 1, size)``."""
         start, self.used = self.used, self.used + size
         return even_noise(self.counts, self.used, self.seed, self.device)[..., start:]
 

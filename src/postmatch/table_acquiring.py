@@ -10,20 +10,22 @@ from torch import Tensor, nn
 
 from postmatch.acquisition import Acquirer, AmortisedGain, acquire, choose
 from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised
+from postmatch.conditioning import Conditional
 from postmatch.distributions.columns import ColumnSpec
+from postmatch.distributions.noise import from_noise, noise_size
 from postmatch.masks import Mixture, Pattern, UniformCount
-from postmatch.mixture_gains import MixtureGain, mixture_teacher
+from postmatch.mixture_gains import EvenNoise, MixtureGain, mixture_teacher
 from postmatch.models import TableModel
 from postmatch.nets.columns import ColumnFeatures
 from postmatch.nets.linear import Linear
 from postmatch.nets.mlp import ResidualMLP
 from postmatch.randomness import seeded
-from postmatch.table_offers import Expected, Names, Ranked, TableOffers, table_offers
+from postmatch.table_offers import Advice, Expected, Names, Ranked, TableOffers, table_offers
 from postmatch.tables.overrides import several, unknown_name
 from postmatch.threads import one_thread
 from postmatch.training.plan import Plan, Progress
 
-SAMPLES, DRAWS = 32, 256  # of what would be seen, and of z
+SAMPLES, DRAWS = 32, 128  # of what would be seen, and of z
 ENDS = (0.05, 0.95)  # of an interval
 _INTERVAL_DRAWS = 128
 _WIDTH, _BLOCKS = 128, 2
@@ -94,8 +96,8 @@ class TableAcquirer:
     ) -> None:
         self.model, self.offers, self.gains, self.seed = model, offers, gains, seed
 
-    def rank(self, data: Any) -> list[list[Ranked]]:
-        """Return the offers that would show anything new to each row, the best per cost first."""
+    def rank(self, data: Any) -> list[Advice]:
+        """Return what to measure next of each row, the best per cost first."""
         x, observed = self.encode(data)
         gains, expected = self._gains(x, observed), self._expected(x, observed)
         return [self._ranked(row, cells) for row, cells in zip(gains, expected, strict=True)]
@@ -194,7 +196,7 @@ class TableAcquirer:
             gains: Tensor = self.gains(x.to(device), observed.to(device))
         return gains.cpu()
 
-    def _ranked(self, gains: Tensor, cells: Sequence[Expected]) -> list[Ranked]:
+    def _ranked(self, gains: Tensor, cells: Sequence[Expected]) -> Advice:
         hidden = {cell.column.name: cell for cell in cells}
         costs = self.offers.offers.costs.tolist()
         ranked = [
@@ -204,22 +206,30 @@ class TableAcquirer:
             )
             if gain > -math.inf
         ]
-        return sorted(ranked, key=lambda offer: -offer.value)
+        target = tuple(hidden[name] for name in self.offers.target)
+        return Advice(tuple(sorted(ranked, key=lambda offer: -offer.value)), target)
 
     def _expected(self, x: Tensor, observed: Tensor) -> list[list[Expected]]:
         """Return what each hidden cell is expected to hold, row by row."""
-        rows, seed = self.model.rows, self.seed
-        best = rows.points(x, observed, seed=seed)
-        sure = rows.probabilities(x, observed, best, seed=seed)
-        low, high = rows.quantiles(x, observed, ENDS, _INTERVAL_DRAWS, seed)
+        best, sure, ends = x.clone(), torch.ones_like(x), x.repeat(2, 1, 1)
+
+        def fill(rows: Tensor, answer: Conditional) -> None:
+            noise = EvenNoise((_INTERVAL_DRAWS,), self.seed, answer.x.device)
+            (decoded,) = answer.marginals_from(noise, noise.counts)
+            drawn = from_noise(decoded, noise(noise_size(decoded) or 0))
+            point = torch.where(answer.observed, answer.x, answer.vae.point(decoded))
+            best[rows], sure[rows] = point.cpu(), decoded.log_prob(point).exp().mean(0).cpu()
+            ends[:, rows] = torch.quantile(drawn, drawn.new_tensor(ENDS), dim=0).cpu()
+
+        self.model.rows.ask(x, observed, _INTERVAL_DRAWS, fill)
         columns = self.model.table.modelled
-        points, lows, highs = (self.model.table.values(each) for each in (best, low, high))
+        points, lows, highs = (self.model.table.values(each) for each in (best, *ends))
         found: list[list[Expected]] = [[] for _ in x]
         for row, place in (~observed).nonzero().tolist():
             column, value = columns[place], points[place][row]
             if column.is_number:
-                ends = (float(lows[place][row]), float(highs[place][row]))
-                found[row].append(Expected(column, value, *ends))
+                low, high = float(lows[place][row]), float(highs[place][row])
+                found[row].append(Expected(column, value, low, high))
             else:
                 chance = float(sure[row, place])
                 found[row].append(Expected(column, value, probability=chance))

@@ -60,6 +60,20 @@ class Ranked:
 
 @final
 @dataclass(frozen=True)
+class Advice:
+    """What to measure next of one row.
+
+    Args:
+        offers: Those that would show anything new, the best per cost first.
+        target: What the target is expected to be as yet.
+    """
+
+    offers: tuple[Ranked, ...]
+    target: tuple[Expected, ...]
+
+
+@final
+@dataclass(frozen=True)
 class TableOffers:
     """What can be measured of a row, at what cost, and what is to be predicted.
 

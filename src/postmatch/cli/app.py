@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from postmatch.cli import (
+    acquire,
     cluster,
     describe,
     fit,
@@ -48,6 +49,7 @@ _add(score.score, score.EXAMPLES)
 _add(describe.describe, describe.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(cluster.cluster, cluster.EXAMPLES)
+_add(acquire.acquire, acquire.EXAMPLES)
 _add(inpaint.inpaint, inpaint.EXAMPLES)
 _add(zoo.models, zoo.EXAMPLES)
 

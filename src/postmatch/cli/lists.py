@@ -46,6 +46,36 @@ def given(texts: list[str]) -> dict[str, str]:
     return pairs
 
 
+def costs(texts: list[str]) -> dict[str, float]:
+    """Return the costs of ``--cost blood=3,scan=40``.
+
+    Example:
+        >>> costs(["blood=3,scan=40"])
+        {'blood': 3.0, 'scan': 40.0}
+    """
+    found: dict[str, float] = {}
+    for text in names(texts):
+        name, _, number = text.rpartition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            raise typer.BadParameter(f"--cost wants name=number, got {text!r}") from None
+    return found
+
+
+def groups(texts: list[str]) -> dict[str, list[str]]:
+    """Return the columns of ``--group blood=iron,sugar``.
+
+    Example:
+        >>> groups(["blood=iron,sugar", "eyes=left,right"])
+        {'blood': ['iron', 'sugar'], 'eyes': ['left', 'right']}
+    """
+    for text in texts:
+        if "=" not in text or not text.partition("=")[0].strip():
+            raise typer.BadParameter(f"--group wants name=column,column, got {text!r}")
+    return {name.strip(): members for name, members in orders(texts).items()}
+
+
 def _split(text: str) -> list[str]:
     cells = next(csv.reader([text], skipinitialspace=True), [])
     return [cell.strip() for cell in cells]
