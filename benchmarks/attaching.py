@@ -14,6 +14,7 @@ what ``pip install --target DIR diffusers`` brings, less torch, to a folder on P
 
 import argparse
 import json
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -67,13 +68,16 @@ def run(x: Tensor, test: Tensor, given: argparse.Namespace) -> dict[str, Any]:
     sizes = TINY if given.tiny else PartialSizes()
     frozen = autoencoder(given.tiny).to(x.device)
     stranger = train_alone(frozen, x, 3 if given.tiny else given.steps)
+    say(f"trained alone in {stranger:.0f} s")
     start = time.monotonic()
     limit = 0.0 if given.tiny else given.attach_seconds
     steps = 3 if given.tiny else 10**6
     vae = adapted(frozen, x)
     attached = attach(vae, x, masks=masks_of("mnist"), steps=steps, max_seconds=limit, sizes=sizes)
     seconds = time.monotonic() - start
+    say(f"attached in {seconds:.0f} s: {attached.partial.facts}")
     both, joint = train_together(x, sizes, given.tiny, 3 if given.tiny else 0, stranger + seconds)
+    say(f"trained together in {joint:.0f} s")
     scores = {"attached": filled_psnr(attached, test), "joint": filled_psnr(both, test)}
     return {
         **{f"psnr_{name}": round(score, 3) for name, score in scores.items()},
@@ -91,6 +95,11 @@ def run(x: Tensor, test: Tensor, given: argparse.Namespace) -> dict[str, Any]:
         "test_rows": len(test),
         "num_samples": DRAWS,
     }
+
+
+def say(what: str) -> None:
+    """Tell how far it is, for runs that are cut off."""
+    print(what, file=sys.stderr, flush=True)
 
 
 def autoencoder(tiny: bool) -> AutoencoderKL:

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Categorical, Distribution, Normal
+from torch.distributions import Categorical, Distribution
 
+from postmatch.distributions.gaussian import Gaussian
 from postmatch.nets.precision import full_precision
 from postmatch.vaes.external import ExternalVAE, assembled
 
@@ -98,14 +99,14 @@ def _of_kl(model: Any) -> _Parts:
 
     def encode(x: Tensor) -> Distribution:
         latent = model.encode(x).latent_dist
-        return Normal((latent.mean.float() - shift) * factor, latent.std.float() * factor)
+        return Gaussian((latent.mean.float() - shift) * factor, latent.std.float() * factor)
 
     def decode(z: Tensor) -> Tensor:
         decoded: Tensor = model.decode((z / factor + shift).to(like.dtype)).sample
         return decoded
 
     def prior(shape: torch.Size) -> Distribution:
-        return Normal((-shift * factor).expand(shape), factor.expand(shape))
+        return Gaussian((-shift * factor).expand(shape), factor.expand(shape))
 
     return _Parts(encode, decode, prior)
 
@@ -127,7 +128,8 @@ def _of_vq(model: Any) -> _Parts:
         return decoded
 
     def prior(shape: torch.Size) -> Distribution:
-        return Categorical(logits=quantize.embedding.weight.new_zeros(*shape, quantize.re_embed))
+        logits = quantize.embedding.weight.new_zeros(*shape, quantize.re_embed)
+        return Categorical(logits=logits, validate_args=False)
 
     told = "p(z) is uniform over codes, since a VQModel has no prior; fit_prior learns one"
     return _Parts(encode, decode, prior, (told,))
@@ -140,7 +142,8 @@ def _of_tiny(model: Any) -> _Parts:
     step = 2.0 * model.latent_magnitude / 255.0 * factor
 
     def encode(x: Tensor) -> Distribution:
-        return Normal((model.encode(x).latents.float() - shift) * factor, step)
+        mean = (model.encode(x).latents.float() - shift) * factor
+        return Gaussian(mean, torch.full_like(mean, step))
 
     def decode(z: Tensor) -> Tensor:
         decoded: Tensor = model.decode((z / factor + shift).to(like.dtype)).sample
@@ -148,7 +151,7 @@ def _of_tiny(model: Any) -> _Parts:
 
     def prior(shape: torch.Size) -> Distribution:
         zero = torch.zeros(shape, device=like.device)
-        return Normal(zero, torch.ones_like(zero))
+        return Gaussian(zero, torch.ones_like(zero))
 
     posterior = f"q(z | x) is Gaussian around the latents, {step:.3g} wide, a step of their bytes"
     return _Parts(encode, decode, prior, (posterior, "p(z) is a standard normal"))

@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Bernoulli, Distribution, Normal
+from torch.distributions import Bernoulli, Distribution
 
+from postmatch.distributions.gaussian import Gaussian
 from postmatch.vaes.external import ExternalVAE, from_functions
 
 _EDGE = 1e-6  # keeps a probability from being certain
@@ -33,7 +34,7 @@ def from_pythae(model: nn.Module, example: Tensor, *, scale: float | None = None
 
     def encode(x: Tensor) -> Distribution:
         told = model.encoder(x)  # type: ignore[operator]
-        return Normal(told.embedding, (0.5 * told.log_covariance).exp())
+        return Gaussian(told.embedding, (0.5 * told.log_covariance).exp())
 
     def decode(z: Tensor) -> Distribution | Tensor:
         means: Tensor = model.decoder(z).reconstruction  # type: ignore[operator]
@@ -42,7 +43,7 @@ def from_pythae(model: nn.Module, example: Tensor, *, scale: float | None = None
             return Bernoulli(means.float().clamp(_EDGE, 1.0 - _EDGE), validate_args=False)
         return means
 
-    prior = Normal(zero, torch.ones_like(zero))
+    prior = Gaussian(zero, torch.ones_like(zero))
     return from_functions(encode, decode, prior, example, module=model, scale=scale)
 
 
