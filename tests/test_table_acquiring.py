@@ -140,7 +140,7 @@ def test_what_a_row_lacks_teaches_nothing_when_it_is_bought() -> None:
 def test_one_network_tells_what_draws_tell() -> None:
     frame = people()
     sampled = acquirer(target="town")
-    amortised = sampled.fit(frame, steps=60)  # not yet done, but on its way
+    amortised = sampled.fit(frame, realised=False, steps=60)  # not yet done, but on its way
     assert isinstance(amortised.gains, AmortisedGain)
     x, observed = sampled.encode(people(60, holes=0.5))
     with torch.inference_mode():
@@ -153,6 +153,35 @@ def test_one_network_tells_what_draws_tell() -> None:
     best = exact.max(1).values
     open_rows = is_open.any(1)
     assert (reached[open_rows] > best[open_rows] - 0.03).float().mean() > 0.85
+
+
+def test_what_was_really_told_is_learned_from_rows() -> None:
+    frame, model = people(), people_model()
+    amortised = acquirer(target="town").fit(frame, most_known=0.0, steps=60)
+    x, there = model.table.encode(frame)
+    x, there = x[there[:, 3]], there[there[:, 3]]
+    told = amortised.gains(x[:1], torch.zeros_like(there[:1]))[0]
+
+    def log_likelihood(known: torch.Tensor) -> torch.Tensor:
+        chances = model.rows.chances(x, known, 3, 16)
+        return chances.gather(1, x[:, [3]].long())[:, 0].log()
+
+    nothing = torch.zeros_like(there)
+    before = log_likelihood(nothing)
+    for place, name in enumerate(amortised.offers.names):
+        column = NAMES.index(name)
+        own = there[:, column]
+        known = nothing.clone()
+        known[:, column] = True
+        real = (log_likelihood(known) - before)[own]
+        # 60 steps of 64 rows, the last of which count most: some 10 standard errors of all rows.
+        assert abs(float(told[place] - real.mean())) < 10.0 * float(real.std() / len(real) ** 0.5)
+        assert real.mean() > 0.1
+
+
+def test_rows_without_their_target_teach_nothing_of_it() -> None:
+    with pytest.raises(ValueError, match="rows must hold the target"):
+        acquirer(target="town").fit(people().assign(town=None), steps=1)
 
 
 @pytest.mark.parametrize(

@@ -181,12 +181,14 @@ def mixture_teacher(
         generator: torch.Generator,
     ) -> Tensor:
         counts = (num_draws, num_samples)
-        return gains_from(given, offers, target, _moved(counts, len(given.x), generator), counts)
+        return gains_from(
+            given, offers, target, moved_noise(counts, len(given.x), generator), counts
+        )
 
     return teach
 
 
-def _moved(counts: tuple[int, ...], batch: int, generator: torch.Generator) -> Noise:
+def moved_noise(counts: tuple[int, ...], batch: int, generator: torch.Generator) -> Noise:
     """Return a source of even noise, moved for each row and part by as much as chance tells."""
     device, asked = generator.device, 0
 

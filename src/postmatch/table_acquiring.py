@@ -13,13 +13,14 @@ from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised
 from postmatch.conditioning import Conditional
 from postmatch.distributions.columns import ColumnSpec
 from postmatch.distributions.noise import from_noise, noise_size
-from postmatch.masks import Mixture, Pattern, UniformCount
+from postmatch.masks import MaskDistribution, Mixture, Pattern, UniformCount
 from postmatch.mixture_gains import EvenNoise, MixtureGain, mixture_teacher
 from postmatch.models import TableModel
 from postmatch.nets.columns import ColumnFeatures
 from postmatch.nets.linear import Linear
 from postmatch.nets.mlp import ResidualMLP
 from postmatch.randomness import seeded
+from postmatch.realised_gains import fit_realised
 from postmatch.table_offers import Advice, Expected, Names, Ranked, TableOffers, table_offers
 from postmatch.tables.overrides import several, unknown_name
 from postmatch.threads import one_thread
@@ -158,7 +159,9 @@ class TableAcquirer:
         self,
         data: Any,
         *,
-        steps: int = 1_500,
+        realised: bool = True,
+        most_known: float = 1.0,
+        steps: int = 1_000,
         seed: int = 0,
         show: Callable[[Progress], None] | None = None,
     ) -> "TableAcquirer":
@@ -166,23 +169,32 @@ class TableAcquirer:
 
         Args:
             data: Rows to learn from, such as those that the model was fitted on.
+            realised: With a target, learn what measurements really told of it in these rows, so
+                that what misleads the model counts for less; otherwise what the model expects.
+            most_known: The largest part of the columns that rows will show when it is asked.
             steps: Of training.
             seed: Of weights, batches, masks and draws.
             show: Told of the progress now and then.
         """
-        x, observed = (part.to(self.model.device) for part in self.encode(data))
-        if not observed.any():
-            raise ValueError("data has no cell to learn from")
+        x, there = (t.to(self.model.device) for t in self.model.table.encode(data))
         asked, offers = self.offers.asked, self.offers.offers
-        masks = Mixture((UniformCount(), Pattern(observed)), (1 - _PATTERN_WEIGHT, _PATTERN_WEIGHT))
+        seen = there if asked is None else there & ~asked.to(there.device)
+        if not seen.any():
+            raise ValueError("data has no cell to learn from")
+        masks = _masks(seen, most_known)
         plan = Plan(steps, learning_rate=3e-3, warmup=min(100, steps // 10 + 1), average=0.99)
-        how = AcquisitionPlan(plan, batch_size=32, num_offers=len(offers.costs), num_samples=8)
+        told: dict[str, Any] = {"seed": seed, "show": show}
         with seeded(seed), one_thread():
             net = TableGainNet(self.model.table.specs, len(offers.costs)).to(x.device)
-            gains = AmortisedGain(net, offers)
-            teacher = mixture_teacher(asked)
-            told: dict[str, Any] = {"available": observed, "seed": seed, "show": show}
-            fit_amortised(gains, self.model.model, x, masks, how, teacher=teacher, **told)
+            gains, model = AmortisedGain(net, offers), self.model.model
+            if realised and asked is not None:
+                how = AcquisitionPlan(plan, batch_size=64, num_offers=4, num_samples=16)
+                fit_realised(gains, model, x, there, asked, masks, how, **told)
+            else:
+                every = len(offers.costs)
+                how = AcquisitionPlan(plan, batch_size=32, num_offers=every, num_samples=8)
+                told |= {"teacher": mixture_teacher(asked), "available": seen}
+                fit_amortised(gains, model, x, masks, how, **told)
         return TableAcquirer(self.model, self.offers, gains.eval(), self.seed)
 
     def encode(self, data: Any) -> tuple[Tensor, Tensor]:
@@ -234,6 +246,14 @@ class TableAcquirer:
                 chance = float(sure[row, place])
                 found[row].append(Expected(column, value, probability=chance))
         return found
+
+
+def _masks(there: Tensor, most_known: float) -> MaskDistribution:
+    """Return what is observed in training: some cells, or those that another row shows."""
+    some = UniformCount(0.0, most_known)
+    if most_known < 1.0:  # which the holes of other rows know nothing of
+        return some
+    return Mixture((some, Pattern(there)), (1.0 - _PATTERN_WEIGHT, _PATTERN_WEIGHT))
 
 
 @final
