@@ -117,7 +117,13 @@ def test_errors_are_added_to_a_result(
     assert eddi_run.main(words) == 1
     assert "run postmatch reproduce acquisition first" in capsys.readouterr().err
     small = Config(
-        steps=1, gain_steps=1, batch_size=4, gain_batch_size=4, num_offers=3, precision="float32"
+        steps=1,
+        settle_steps=1,
+        gain_steps=1,
+        batch_size=4,
+        gain_batch_size=4,
+        num_offers=3,
+        precision="float32",
     )
     ours = acquisition_run.run(
         tmp_path, config=small, ways=("amortised",), num_steps=2, test_rows=3

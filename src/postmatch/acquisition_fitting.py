@@ -148,7 +148,7 @@ def fit_lookahead(
         with torch.no_grad():
             z = draws_to_match(model.given(x, observed).latent, samples, generator)
             means = torch.where(observed, x, model.vae.decode(z).mean)  # (samples, batch, ...)
-            then = observed[:, None] | some.reveals.to(observed.device)  # (batch, offers, ...)
+            then = observed[:, None] | some.reveals  # (batch, offers, ...)
             rows = means[:, :, None].expand(*means.shape[:2], count, *means.shape[2:])
             mask = then.expand(samples, *then.shape)
             latent = model.given(rows.flatten(0, 2), mask.flatten(0, 2)).latent
@@ -177,9 +177,10 @@ def _fit(
     show: Callable[[Progress], None] | None,
 ) -> Report:
     model.eval().requires_grad_(False)
+    acquirer.offers = acquirer.offers.on(rows.device)
     generator = torch.Generator(rows.device).manual_seed(seed)
     size, shape = min(how.batch_size, len(rows)), acquirer.offers.reveals.shape[1:]
-    walks = _Walks(round(how.walking * size), how.walk_steps, acquirer, len(rows), generator)
+    walks = Walks(round(how.walking * size), how.walk_steps, acquirer, len(rows), generator)
 
     def loss(_: Tensor) -> Losses:
         drawn = torch.randint(len(rows), (size,), generator=generator, device=rows.device)
@@ -196,8 +197,8 @@ def _fit(
 
 
 @final
-class _Walks:
-    """Rows on their way from nothing observed to what the network's own choices lead to.
+class Walks:
+    """Rows on their way from nothing observed to what an acquirer's choices lead to.
 
     Args:
         count: How many rows.
@@ -250,8 +251,8 @@ def _some(offers: Offers, count: int, generator: torch.Generator) -> tuple[Tenso
     """Return the numbers of some offers, drawn at random, and these offers."""
     noise = torch.rand(len(offers.costs), generator=generator, device=generator.device)
     picked = noise.argsort()[:count]
-    reveals, costs = (t.to(picked.device)[picked] for t in (offers.reveals, offers.costs))
-    return picked, Offers.trusted(reveals, costs, picked if offers.single else None)
+    features = picked if offers.single else None
+    return picked, Offers.trusted(offers.reveals[picked], offers.costs[picked], features)
 
 
 def _fresh(num_samples: int, batch: int, generator: torch.Generator) -> Callable[[int], Tensor]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
 
-from postmatch.cluster_starts import Start, StartKind, start_of
+from postmatch.cluster_starts import NEIGHBOURS, Start, StartKind, start_of
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report
@@ -41,6 +41,7 @@ class ClusterPlan:
             groups of any shape become clusters; None to leave it out.
         batch_size: Rows per step.
         start: What the groups are: see :func:`postmatch.cluster_starts.start_of`.
+        neighbours: Of a code, in the graph that connected groups come from.
         starts: Ways to group the codes that are tried, of which the best is taken.
         attempts: Trainings of the clusters, at most; more than one if clusters were lost.
         certainty: How much it counts that z tells the cluster: see :meth:`VaDE.loss`.
@@ -54,6 +55,7 @@ class ClusterPlan:
     starts: int = 10
     attempts: int = 3
     certainty: float = 0.0
+    neighbours: int = NEIGHBOURS
 
 
 @final
@@ -225,7 +227,8 @@ def start_clusters(
 ) -> Start:
     """Let clusters start as groups of codes, and return these."""
     like = model.mean
-    start = start_of(plan.start, codes, len(model.logits), plan.starts, seed, like.device)
+    about = (len(model.logits), plan.starts, seed, like.device, plan.neighbours)
+    start = start_of(plan.start, codes, *about)
     parameters = (start.weights, start.mean, start.scale)
     model.set_clusters(
         *(torch.as_tensor(p, dtype=like.dtype, device=like.device) for p in parameters)

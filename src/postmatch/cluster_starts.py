@@ -23,7 +23,7 @@ StartKind = Literal["mixture", "connected"]
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 _ROWS = 20_000  # of which the graph is made, at most
-_NEIGHBOURS = 10
+NEIGHBOURS = 10
 _REACH = 6  # the neighbour whose distance is a code's unit of length
 _MORE = 3  # times as many directions as clusters
 _LEFT = 0.8  # of the direction that tells the last cluster apart, when the walk is over
@@ -54,6 +54,7 @@ def start_of(
     num_starts: int = 10,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    neighbours: int = NEIGHBOURS,
 ) -> Start:
     """Return groups of codes.
 
@@ -65,10 +66,11 @@ def start_of(
         num_starts: Ways that are tried, of which the best is taken.
         seed: Of these, and of the rows that are looked at.
         device: Where neighbours are looked for.
+        neighbours: How many of them a code is connected to.
     """
     if kind == "mixture":
         return mixture_start(codes, num_clusters, num_starts, seed)
-    return connected_start(codes, num_clusters, num_starts, seed, device)
+    return connected_start(codes, num_clusters, num_starts, seed, device, neighbours)
 
 
 def mixture_start(codes: Array, num_clusters: int, num_starts: int, seed: int) -> Start:
@@ -90,12 +92,17 @@ def mixture_start(codes: Array, num_clusters: int, num_starts: int, seed: int) -
 
 
 def connected_start(
-    codes: Array, num_clusters: int, num_starts: int, seed: int, device: torch.device | str = "cpu"
+    codes: Array,
+    num_clusters: int,
+    num_starts: int,
+    seed: int,
+    device: torch.device | str = "cpu",
+    neighbours: int = NEIGHBOURS,
 ) -> Start:
     """Return groups of codes that hang together; those left out go with their nearest."""
     random = np.random.default_rng(seed)
     picked = random.permutation(len(codes))[:_ROWS]
-    places = walked(codes[picked], num_clusters, random, device)
+    places = walked(codes[picked], num_clusters, random, device, neighbours)
     told = KMeans(num_clusters, n_init=num_starts, random_state=seed).fit_predict(places)
     groups = told[_nearest(codes, codes[picked], 1, device).who[:, 0]].astype(np.int64)
     each = [codes[groups == i] for i in range(num_clusters)]
@@ -111,13 +118,14 @@ def walked(
     num_clusters: int,
     random: np.random.Generator,
     device: torch.device | str = "cpu",
+    neighbours: int = NEIGHBOURS,
 ) -> Array:
     """Return unit vectors that are alike where random walks from two codes end alike.
 
     The longer the walk, the fewer directions are left of it; it ends while the direction that
     tells the last cluster from the others still counts.
     """
-    graph = _graph(codes, device)
+    graph = _graph(codes, device, neighbours)
     count = min(_MORE * num_clusters, len(codes) - 2)
     values, vectors = eigsh(graph, count, which="LA", v0=random.normal(size=len(codes)))
     values, vectors = values[::-1].clip(1e-9, 1.0 - 1e-9), vectors[:, ::-1]
@@ -141,10 +149,10 @@ def _nearest(codes: Array, among: Array, count: int, device: torch.device | str)
     return _Neighbours(_array(distance.double()), _array(who))
 
 
-def _graph(codes: Array, device: torch.device | str) -> sparse.csr_matrix:
+def _graph(codes: Array, device: torch.device | str, neighbours: int) -> sparse.csr_matrix:
     """Return affinities of neighbours, each code with its own unit, as a symmetric walk."""
     rows = len(codes)
-    near = _nearest(codes, codes, min(_NEIGHBOURS + 1, rows), device)
+    near = _nearest(codes, codes, min(neighbours + 1, rows), device)
     distance, who = near.distance[:, 1:], near.who[:, 1:]  # the nearest is the code itself
     unit = distance[:, min(_REACH, distance.shape[1] - 1)] + 1e-12
     affinity = np.exp(-(distance**2) / (unit[:, None] * unit[who]))

@@ -92,6 +92,14 @@ class Offers:
         offers.equal, offers.features = False, features
         return offers
 
+    def on(self, device: torch.device) -> "Offers":
+        """Return the same offers on a device."""
+        offers = Offers.__new__(Offers)
+        offers._keep(self.reveals.to(device), self.costs.to(device), single=self.single)
+        offers.equal = self.equal
+        offers.features = None if self.features is None else self.features.to(device)
+        return offers
+
     def without(self, features: Tensor) -> "Offers":
         """Return the offers that show none of some features, such as those to be predicted.
 

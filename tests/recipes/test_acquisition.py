@@ -16,11 +16,8 @@ from postmatch.recipes import acquisition_run
 from postmatch.recipes.acquisition import (
     SIDE,
     Config,
-    FixedOrder,
     Network,
     Objective,
-    RandomOrder,
-    best_fixed_order,
     build,
     fit,
     offers,
@@ -28,8 +25,16 @@ from postmatch.recipes.acquisition import (
 )
 from postmatch.recipes.acquisition_pictures import trajectories
 from postmatch.recipes.gallery import HIDDEN
+from postmatch.recipes.orders import FixedOrder, RandomOrder, best_fixed_order
 
-SMALL = {"steps": 3, "gain_steps": 2, "batch_size": 4, "gain_batch_size": 4, "num_offers": 3}
+SMALL = {
+    "steps": 3,
+    "settle_steps": 2,
+    "gain_steps": 2,
+    "batch_size": 4,
+    "gain_batch_size": 4,
+    "num_offers": 3,
+}
 SMALL |= {"precision": "float32"}
 
 
@@ -39,7 +44,7 @@ def test_all_networks_are_trained_and_choose_pixels(network: Network, objective:
     images = torch.randint(256, (8, 1, 28, 28), dtype=torch.uint8)
     fitted = fit(Config(network=network, objective=objective, **SMALL), images)  # type: ignore[arg-type]
     steps = {part: report.steps for part, report in fitted.reports.items()}
-    assert steps == {"model": 3, "amortised": 2, "lookahead": 2}
+    assert steps == {"model": 3, "first": 2, "settled": 2, "amortised": 2, "lookahead": 2}
     x, nothing = read(images), torch.zeros(8, 1, SIDE, SIDE, dtype=torch.bool)
     for acquirer in (fitted.amortised, fitted.lookahead):
         path = acquire(acquirer, x, nothing, 3)

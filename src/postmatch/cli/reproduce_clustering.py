@@ -48,13 +48,13 @@ def clustering(
     """
     from postmatch.models import device_of
     from postmatch.recipes import clustering_run
-    from postmatch.recipes.clustering import DATASETS, Config
+    from postmatch.recipes.clustering import DATASETS, config_of
     from postmatch.training.progress import progress_bar
 
     with session(running) as here:
         if dataset not in DATASETS:
             raise ValueError(f"--dataset must be one of {', '.join(DATASETS)}, got {dataset!r}")
-        config, which = Config(), tuple(range(running.seed, running.seed + seeds))
+        config, which = config_of(dataset), tuple(range(running.seed, running.seed + seeds))
         if steps is not None:
             parts = {f"{part}_steps": steps for part in ("code", "group", "cluster", "match")}
             config = dataclasses.replace(config, **parts)  # type: ignore[arg-type]

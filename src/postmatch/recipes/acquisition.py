@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from postmatch.acquisition import Acquirer, AmortisedGain, LookaheadGain, SampledGain
 from postmatch.acquisition_fitting import (
     AcquisitionPlan,
+    Walks,
     falls_at_means,
     fit_amortised,
     fit_lookahead,
@@ -36,8 +37,10 @@ HIDDEN = (50, 100, 200)  # of the paper's multilayer perceptrons
 _ENCODER = ((32, 3, 1), (32, 3, 2), (64, 3, 1), (64, 3, 2), (128, 4, 1))
 _DECODER = ((64, 4, 1), (64, 3, 2), (32, 3, 1), (32, 3, 2), (1, 3, 1))
 _CONV_FEATURES = 128
+_WALK = 30  # choices
 _LOOKAHEAD = (32, 32, 16)  # images, pixels and draws per update, as in the paper
-_SHARES = {"model": 0.45, "amortised": 0.35, "lookahead": 0.2}  # of the time for training
+# Of the time for training; the model is trained twice, and so are gains.
+_SHARES = {"model": 0.35, "first": 0.15, "settled": 0.2, "amortised": 0.15, "lookahead": 0.15}
 
 
 @final
@@ -51,21 +54,25 @@ class Config:
         objective: Of the model: ``bound`` trains it for conditional questions, ``match`` trains the
             VAE by its ELBO alone. Neither lets the match shrink z, as the paper's does.
         steps: Updates of the VAE and of its match.
-        gain_steps: Updates of the network that tells gains, and of the lookahead posteriors.
+        settle_steps: Updates of both once more, when it is known what is chosen.
+        gain_steps: Updates of the network that tells gains, each of two times, and of the lookahead
+            posteriors.
         batch_size: Images per update.
         learning_rate: At first.
         gain_batch_size: Images per update of the network that tells gains.
         num_offers: Pixels whose gain an update looks at.
         num_samples: Draws of what would be seen, per image and update.
-        walking: The part of these images of which is seen what the network itself has chosen.
+        walking: The part of the images of which is seen what the network itself has chosen, in all
+            but the first training of the model.
         most: The part of the pixels that is observed in training, at most.
     """
 
     network: Network = "mlp"
     latent_size: int = 10
     objective: Objective = "bound"
-    steps: int = 200_000
-    gain_steps: int = 60_000
+    steps: int = 150_000
+    settle_steps: int = 50_000
+    gain_steps: int = 30_000
     batch_size: int = 128
     learning_rate: float = 1e-3
     gain_batch_size: int = 128
@@ -153,75 +160,13 @@ def fit(
     model, amortised = model.to(small.device), AmortisedGain(gains, every).to(small.device)
     lookahead = LookaheadGain(ahead, every).to(small.device)
     seconds = {part: share * max_seconds for part, share in _SHARES.items()}
-    plan = plan_for(config, config.steps, seconds["model"])
-    reports = {"model": _fit_model(config, model, small, plan, seed, show)}
-    plan = plan_for(config, config.gain_steps, seconds["amortised"])
-    sizes = (config.gain_batch_size, config.num_offers, config.num_samples)
-    how = AcquisitionPlan(plan, *sizes, walking=config.walking)
-    reports["amortised"] = fit_amortised(
-        amortised, model, small, masks(config), how, teacher=falls_at_means, seed=seed, show=show
-    )
-    plan = plan_for(config, config.gain_steps, seconds["lookahead"])
-    how = AcquisitionPlan(plan, *_LOOKAHEAD)
-    reports["lookahead"] = fit_lookahead(
-        lookahead, model, small, masks(config), how, seed=seed, show=show
-    )
+    fitting = _Fitting(config, model, small, seconds, seed, show)
+    reports = {"model": fitting.model_()}
+    reports["first"] = fitting.amortised(amortised, "first")
+    reports["settled"] = fitting.model_(amortised)
+    reports["amortised"] = fitting.amortised(amortised, "amortised")
+    reports["lookahead"] = fitting.lookahead(lookahead)
     return Fitted(model.eval(), amortised.eval(), lookahead.eval(), reports)
-
-
-@final
-class RandomOrder(Acquirer):
-    """Pixels in any order, another for each image.
-
-    Args:
-        offers: What can be measured.
-        seed: Of the orders.
-    """
-
-    def __init__(self, offers: Offers, seed: int = 0) -> None:
-        super().__init__(offers)
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def expected(self, x: Tensor, observed: Tensor) -> Tensor:  # noqa: ARG002
-        """Return random numbers."""
-        return torch.rand(len(x), len(self.offers.costs), generator=self.generator).to(x.device)
-
-
-@final
-class FixedOrder(Acquirer):
-    """The same order for all images.
-
-    Args:
-        offers: What can be measured.
-        order: Numbers of offers, best first; those left out come last.
-    """
-
-    def __init__(self, offers: Offers, order: Tensor) -> None:
-        super().__init__(offers)
-        gains = torch.zeros(len(offers.costs))
-        gains[order.cpu()] = torch.arange(len(order), 0.0, -1.0)
-        self.gains = gains
-
-    def expected(self, x: Tensor, observed: Tensor) -> Tensor:  # noqa: ARG002
-        """Return how early an offer comes."""
-        return self.gains.to(x.device).expand(len(x), -1)
-
-
-@torch.no_grad()
-def best_fixed_order(acquirer: Acquirer, x: Tensor, num_steps: int) -> Tensor:
-    """Return the offers that tell most on average, one after the other, ``(steps,)``.
-
-    Args:
-        acquirer: Tells the gains.
-        x: Complete rows to average over.
-        num_steps: How many offers.
-    """
-    reveals, order = acquirer.offers.reveals.to(x.device), []
-    observed = torch.zeros(len(x), *reveals.shape[1:], dtype=torch.bool, device=x.device)
-    for _ in range(num_steps):
-        order.append(int(acquirer(x, observed).mean(0).argmax()))
-        observed = observed | reveals[order[-1]]
-    return torch.tensor(order)
 
 
 def sampled(model: MatchedVAE, num_samples: int = 50) -> SampledGain:
@@ -243,25 +188,59 @@ class ImageDecoder(nn.Module):
         return pixels.view(*z.shape[:-1], 1, SIDE, SIDE)
 
 
-def _fit_model(
-    config: Config,
-    model: MatchedVAE,
-    images: Tensor,
-    plan: Plan,
-    seed: int,
-    show: Callable[[Progress], None] | None,
-) -> Report:
-    generator = torch.Generator(images.device).manual_seed(seed)
-    some, size = masks(config), min(config.batch_size, len(images))
+@final
+@dataclass(frozen=True)
+class _Fitting:
+    """The parts of a training, in order."""
 
-    def loss(_: Tensor) -> Losses:
-        drawn = torch.randint(len(images), (size,), generator=generator, device=images.device)
-        x = images[drawn]
-        observed = some.sample(x.shape, generator)
-        losses = model.bound_losses if config.objective == "bound" else model.losses
-        return losses(x, None, observed, generator=generator)
+    config: Config
+    model: MatchedVAE
+    images: Tensor
+    seconds: dict[str, float]
+    seed: int
+    show: Callable[[Progress], None] | None
 
-    return train(model, loss, plan, generators=[generator], show=show)
+    def model_(self, chooser: Acquirer | None = None) -> Report:
+        """Train the model, of some images with what a chooser has chosen."""
+        config, images, part = self.config, self.images, "settled" if chooser else "model"
+        generator = torch.Generator(images.device).manual_seed(self.seed + (chooser is not None))
+        some, size = masks(config), min(config.batch_size, len(images))
+        count = round(config.walking * size)
+        walks = None if chooser is None else Walks(count, _WALK, chooser, len(images), generator)
+        self.model.requires_grad_(True)
+
+        def loss(_: Tensor) -> Losses:
+            drawn = torch.randint(len(images), (size,), generator=generator, device=images.device)
+            observed = some.sample(images[drawn].shape, generator)
+            if walks is not None:
+                drawn, observed = walks.instead_of(drawn, observed)
+            x = images[drawn]
+            losses = self.model.bound_losses if config.objective == "bound" else self.model.losses
+            found = losses(x, None, observed, generator=generator)
+            if walks is not None:
+                walks.go_on(x, observed)
+            return found
+
+        steps = config.settle_steps if chooser else config.steps
+        plan = plan_for(config, steps, self.seconds[part])
+        return train(self.model, loss, plan, generators=[generator], show=self.show)
+
+    def amortised(self, acquirer: AmortisedGain, part: str) -> Report:
+        """Train the network that tells gains."""
+        config = self.config
+        plan = plan_for(config, config.gain_steps, self.seconds[part])
+        sizes = (config.gain_batch_size, config.num_offers, config.num_samples)
+        how = AcquisitionPlan(plan, *sizes, walking=config.walking, walk_steps=_WALK)
+        about = (acquirer, self.model, self.images, masks(config), how)
+        return fit_amortised(*about, teacher=falls_at_means, seed=self.seed, show=self.show)
+
+    def lookahead(self, acquirer: LookaheadGain) -> Report:
+        """Train the paper's posteriors."""
+        config = self.config
+        plan = plan_for(config, config.gain_steps, self.seconds["lookahead"])
+        how = AcquisitionPlan(plan, *_LOOKAHEAD)
+        about = (acquirer, self.model, self.images, masks(config), how)
+        return fit_lookahead(*about, seed=self.seed, show=self.show)
 
 
 def plan_for(config: Config, steps: int, max_seconds: float = 0.0) -> Plan:

@@ -15,16 +15,14 @@ from postmatch.data.images import load_images
 from postmatch.recipes.acquisition import (
     Config,
     Fitted,
-    FixedOrder,
     Network,
-    RandomOrder,
-    best_fixed_order,
     fit,
     offers,
     read,
     sampled,
 )
 from postmatch.recipes.acquisition_pictures import figure_of, trajectories
+from postmatch.recipes.orders import FixedOrder, RandomOrder, best_fixed_order
 from postmatch.recipes.results import provenance, write_result
 from postmatch.training.plan import Progress
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from postmatch.cluster_fitting import ClusterPlan, ClusterReport, fit_clusters
-from postmatch.cluster_starts import StartKind
+from postmatch.cluster_starts import NEIGHBOURS, StartKind
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.autoregressive import mixture_net
 from postmatch.masks import MaskDistribution, UniformCount
@@ -47,6 +47,7 @@ class Config:
         turn: How far they are turned, in degrees.
         stretch: By which part they are made larger or smaller.
         start: What these groups are.
+        neighbours: Of a code, in the graph that these groups come from.
         starts: Ways to group the codes that are tried.
         attempts: Trainings of the clusters, at most.
         certainty: How much it counts that z tells the cluster, beside the bound.
@@ -66,11 +67,17 @@ class Config:
     turn: float = 10.0
     stretch: float = 0.1
     start: StartKind = "connected"
+    neighbours: int = NEIGHBOURS
     starts: int = 10
     attempts: int = 3
     certainty: float = 20.0
     cluster_rate: float = 0.1
     precision: Precision = "bfloat16"
+
+
+def config_of(dataset: Dataset) -> Config:
+    """Return ours; groups of clothes are less dense than those of digits."""
+    return Config(neighbours=20) if dataset == "fashion_mnist" else Config()
 
 
 class Fitted(NamedTuple):
@@ -158,6 +165,7 @@ def fit(
         config.starts,
         config.attempts,
         config.certainty,
+        config.neighbours,
     )
     vary = None if not _varies(config) else lambda x, noise: varied(config, x, noise)
     clusters = fit_clusters(model.vae, images, plan, read=read, vary=vary, seed=seed, show=show)

@@ -1,8 +1,8 @@
 """From images to accuracies by how much of them is seen, over several seeds."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,15 @@ from postmatch.clustering import cluster_probabilities
 from postmatch.data.images import Images, load_images
 from postmatch.masks import Bernoulli
 from postmatch.metrics import calibration_error, cluster_accuracy, matched_clusters
-from postmatch.recipes.clustering import Config, Dataset, Fitted, assignments, fit, read
+from postmatch.recipes.clustering import (
+    Config,
+    Dataset,
+    Fitted,
+    assignments,
+    config_of,
+    fit,
+    read,
+)
 from postmatch.recipes.results import provenance, write_result
 from postmatch.training.plan import Progress
 from postmatch.vaes.vade import VaDE
@@ -61,30 +69,42 @@ def run(
         device: Where.
         show: Told of the progress of each part, if there is one job.
     """
-    config = Config() if config is None else config
+    config = config_of(dataset) if config is None else config
     about = (dataset, config, tuple(fractions), test_rows, max_seconds, str(device))
-    if jobs == 1:
-        runs = [_one(seed, *about, show=show) for seed in seeds]
-    else:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            futures = [pool.submit(_one, seed, *about) for seed in seeds]
-            runs = [future.result() for future in futures]
-    result: dict[str, Any] = {
+    facts = {
         "experiment": "clustering",
         "dataset": dataset,
         "config": dataclasses.asdict(config),
         "seeds": list(seeds),
         "side_by_side": jobs,
         **provenance(torch.device(device)),
-        "rows": runs[0]["rows"],
         "fractions": list(fractions),
-        "runs": runs,
-        "metrics": _summary(runs, fractions),
     }
-    path = folder / f"clustering-{dataset}.json"
-    write_result(path, result)
-    figure_of(result).savefig(path.with_suffix(".png"), dpi=120)
+    runs: list[dict[str, Any]] = []
+    result: dict[str, Any] = {}
+    for found in _each(seeds, about, jobs, show):  # what is known is written, come what may
+        runs = sorted([*runs, found], key=lambda run: seeds.index(run["seed"]))
+        result = facts | {"runs": runs, "metrics": _summary(runs, fractions)}
+        path = folder / f"clustering-{dataset}.json"
+        write_result(path, result)
+        figure_of(result).savefig(path.with_suffix(".png"), dpi=120)
     return result
+
+
+def _each(
+    seeds: Sequence[int],
+    about: tuple[Any, ...],
+    jobs: int,
+    show: Callable[[Progress], None] | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield what each seed gives, when it is known."""
+    if jobs == 1:
+        yield from (_one(seed, *about, show) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_one, seed, *about) for seed in seeds]
+        for future in as_completed(futures):
+            yield future.result()
 
 
 def _one(
