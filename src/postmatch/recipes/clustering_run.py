@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ def run(
         show: Told of the progress of each part, if there is one job.
     """
     config = config_of(dataset) if config is None else config
-    about = (dataset, config, tuple(fractions), test_rows, max_seconds, str(device))
+    about = _About(dataset, config, tuple(fractions), test_rows, max_seconds, str(device))
     facts = {
         "experiment": "clustering",
         "dataset": dataset,
@@ -93,31 +93,36 @@ def run(
 
 def _each(
     seeds: Sequence[int],
-    about: tuple[Any, ...],
+    about: "_About",
     jobs: int,
     show: Callable[[Progress], None] | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what each seed gives, when it is known."""
     if jobs == 1:
-        yield from (_one(seed, *about, show) for seed in seeds)
+        yield from (_one(seed, about, show) for seed in seeds)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_one, seed, *about) for seed in seeds]
+        futures = [pool.submit(_one, seed, about) for seed in seeds]
         for future in as_completed(futures):
             yield future.result()
 
 
+class _About(NamedTuple):
+    """What all seeds share; see :func:`run`."""
+
+    dataset: Dataset
+    config: Config
+    fractions: Sequence[float]
+    test_rows: int | None
+    max_seconds: float
+    device: str
+
+
 def _one(
-    seed: int,
-    dataset: Dataset,
-    config: Config,
-    fractions: Sequence[float],
-    test_rows: int | None,
-    max_seconds: float,
-    device: str,
-    show: Callable[[Progress], None] | None = None,
+    seed: int, about: _About, show: Callable[[Progress], None] | None = None
 ) -> dict[str, Any]:
     """Train and judge one model."""
+    dataset, config, fractions, test_rows, max_seconds, device = about
     data = load_images(dataset)
     images = data.train.to(device)
     fitted = fit(config, images, seed=seed, max_seconds=max_seconds, show=show)
