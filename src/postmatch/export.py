@@ -5,9 +5,10 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -41,28 +42,75 @@ def export_acquirer(
         ModuleNotFoundError: Without onnx.
         TypeError: If the partial encoder is of another kind.
     """
-    _require_onnx()
     if not isinstance(model.partial, MaskedEncoder):
         name = type(model.partial).__name__
         raise TypeError(f"model.partial must be a MaskedEncoder, got {name}")
-    where = Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
-    device = next(model.parameters()).device
-    mask = acquirer.offers.reveals.shape[1:]
-    seen = torch.zeros(2, features[0] + mask[0], *features[1:], device=device)
-    partial = _Partial(model.partial)
+    seen, partial = seen_by(acquirer, features, next(model.parameters())), _Partial(model.partial)
     with torch.no_grad():
         mean, _ = partial(seen)
-    _write(where / GAINS, acquirer.net, seen, ["seen"], ["gains"])
-    _write(where / PARTIAL, partial, seen, ["seen"], ["mean", "factor"])
-    _write(where / DECODER, _Decoder(model.vae), mean, ["z"], ["mean"])
+    parts = {
+        PARTIAL: Part(partial, (seen,), ("seen",), ("mean", "factor")),
+        DECODER: Part(Means(model.vae), (mean,), ("z",), ("mean",)),
+    }
+    write_acquirer(folder, acquirer, features, parts, {"latent_size": mean.shape[-1]})
+
+
+def seen_by(acquirer: AmortisedGain, features: Sequence[int], like: Tensor) -> Tensor:
+    """Return an example of visible values and mask, side by side."""
+    mask = acquirer.offers.reveals.shape[1:]
+    return torch.zeros(2, features[0] + mask[0], *features[1:], device=like.device)
+
+
+@final
+@dataclass(frozen=True)
+class Part:
+    """A network as it is written.
+
+    Args:
+        module: In its mode of evaluation while it is.
+        inputs: Examples, two rows of each.
+        names: Of the inputs.
+        outputs: Names of what it returns.
+    """
+
+    module: nn.Module
+    inputs: tuple[Tensor, ...]
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def write_acquirer(
+    folder: str | os.PathLike[str],
+    acquirer: AmortisedGain,
+    features: Sequence[int],
+    parts: Mapping[str, Part],
+    about: Mapping[str, Any],
+) -> None:
+    """Write the network that tells gains, other parts of a model, and what a reader must know.
+
+    Args:
+        folder: Where the files go.
+        acquirer: The network that tells gains.
+        features: The shape of a row.
+        parts: The partial encoder and the decoder, by the names of their files.
+        about: What else there is to know of them, as plain JSON.
+
+    Raises:
+        ModuleNotFoundError: Without onnx.
+    """
+    _require_onnx()
+    where = Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    seen = seen_by(acquirer, features, next(acquirer.parameters()))
+    for name, part in {GAINS: Part(acquirer.net, (seen,), ("seen",), ("gains",)), **parts}.items():
+        _write(where / name, part)
     facts = {
         "format": FORMAT,
         "features": list(features),
-        "mask": list(mask),
+        "mask": list(acquirer.offers.reveals.shape[1:]),
         "offers": [row.flatten().nonzero()[:, 0].tolist() for row in acquirer.offers.reveals],
         "costs": acquirer.offers.costs.tolist(),
-        "latent_size": mean.shape[-1],
+        **about,
     }
     (where / FACTS).write_text(json.dumps(facts) + "\n")
 
@@ -88,7 +136,7 @@ class _Partial(nn.Module):
 
 
 @final
-class _Decoder(nn.Module):
+class Means(nn.Module):
     """The mean of p(x | z)."""
 
     def __init__(self, vae: VAE) -> None:
@@ -100,21 +148,19 @@ class _Decoder(nn.Module):
         return self.vae.decode(z).mean
 
 
-def _write(
-    path: Path, module: nn.Module, example: Tensor, inputs: list[str], outputs: list[str]
-) -> None:
-    training = module.training
+def _write(path: Path, part: Part) -> None:
+    training = part.module.training
     with _quiet():
         program = torch.onnx.export(
-            module.eval(),
-            (example,),
+            part.module.eval(),
+            part.inputs,
             dynamo=True,
             verbose=False,
-            input_names=inputs,
-            output_names=outputs,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            input_names=part.names,
+            output_names=part.outputs,
+            dynamic_shapes=tuple({0: torch.export.Dim("batch")} for _ in part.inputs),
         )
-    module.train(training)
+    part.module.train(training)
     assert program is not None
     program.save(path)
 

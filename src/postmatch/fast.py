@@ -36,6 +36,7 @@ class FastAcquirer:
         if facts["format"] != _FORMAT:
             raise ValueError(f"{folder} has format {facts['format']}, and only {_FORMAT} is known")
         self.features, self.latent_size = tuple(facts["features"]), int(facts["latent_size"])
+        self._members, self._levels = facts.get("members", 0), facts.get("levels", [])
         self.costs = np.array(facts["costs"], np.float32)
         mask = math.prod(facts["mask"])
         self._reveals = np.zeros((len(self.costs), mask), np.bool_)
@@ -92,16 +93,33 @@ class FastAcquirer:
     def expect(
         self, x: ArrayLike, observed: ArrayLike, num_samples: int = 32, seed: int = 0
     ) -> Floats:
-        """Return rows with what is hidden filled by its expected value, ``(batch, *features)``."""
-        seen = np.asarray(observed, np.bool_)
-        mean, factor = self._other("partial").run(None, {"seen": _side_by_side(x, seen)})
-        noise = np.random.default_rng(seed).standard_normal((num_samples, 1, self.latent_size))
-        z = mean + np.einsum("bij,sj->sbi", factor, noise[:, 0])
-        decoder = self._other("decoder")
-        flat = z.reshape(-1, self.latent_size).astype(np.float32)
-        decoded = decoder.run(None, {"z": flat})[0].reshape(num_samples, -1, *self.features)
-        filled: Floats = np.where(seen, np.asarray(x, np.float32), decoded.mean(0))
+        """Return rows with what is hidden filled: by means, or by the category most often drawn."""
+        seen, noise = np.asarray(observed, np.bool_), np.random.default_rng(seed)
+        visible, batch = _side_by_side(x, seen), len(seen)
+        if self._members:
+            z = self._drawn(visible, num_samples, noise)
+        else:
+            mean, factor = self._other("partial").run(None, {"seen": visible})
+            drawn = noise.standard_normal((num_samples, 1, self.latent_size))
+            z = mean + np.einsum("bij,sj->sbi", factor, drawn[:, 0])
+        flat = z.reshape(num_samples * batch, -1).astype(np.float32)
+        decoded = self._other("decoder").run(None, {"z": flat})[0]
+        decoded = decoded.reshape(num_samples, -1, *self.features)
+        expected = decoded.mean(0)
+        for column in self._levels:
+            drawn_codes = decoded[..., column].T.astype(np.int64)  # (batch, samples)
+            expected[:, column] = [np.bincount(codes).argmax() for codes in drawn_codes]
+        filled: Floats = np.where(seen, np.asarray(x, np.float32), expected)
         return filled
+
+    def _drawn(self, visible: Floats, num_samples: int, noise: np.random.Generator) -> Floats:
+        """Return draws of z, ``(samples * batch, size)``, those of the first draw first."""
+        count, size = num_samples * len(visible), self.latent_size
+        parts = (noise.random((count, 1 + size)), noise.standard_normal((count, size)))
+        seen = np.tile(visible, (num_samples, 1))
+        inputs = {"seen": seen, "noise": np.hstack(parts).astype(np.float32)}
+        z: Floats = self._other("partial").run(None, inputs)[0]
+        return z
 
     def _look(self, x: Floats, seen: Mask) -> None:
         """Lay visible values and mask side by side where the network reads them."""

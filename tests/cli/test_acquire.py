@@ -81,3 +81,26 @@ def test_what_is_wrong_is_told_by_the_name_of_the_option(
     assert result.exit_code != 0
     said = " ".join(result.output.replace("│", " ").split())
     assert words in said
+
+
+def test_a_model_is_exported_and_chooses_without_torch(
+    kept: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    monkeypatch.setattr(
+        "postmatch.table_export.export_table", lambda folder, asks: written.append((folder, asks))
+    )
+    people = kept.parent / "people.csv"
+    wishes = ("-m", kept, "--target", "town", "--cost", "age=3", "--steps", 2)
+    for rows in ((people,), ()):
+        result = call("export", *rows, "--onnx", "out", *wishes)
+        assert result.exit_code == 0, result.output
+        assert "Written to out." in result.output
+        folder, asks = written.pop()
+        assert folder == Path("out")
+        assert asks.offers.target == ("town",)
+        assert asks.offers.offers.costs.tolist() == [3.0, 1.0]
+    Path("file").write_text("")
+    refused = call("export", people, "--onnx", "file", *wishes)
+    assert refused.exit_code == 2
+    assert "is a file" in refused.output

@@ -11,6 +11,7 @@ from postmatch.cli import (
     acquire,
     cluster,
     describe,
+    export,
     fit,
     impute,
     inpaint,
@@ -50,6 +51,7 @@ _add(describe.describe, describe.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(cluster.cluster, cluster.EXAMPLES)
 _add(acquire.acquire, acquire.EXAMPLES)
+_add(export.export, export.EXAMPLES)
 _add(inpaint.inpaint, inpaint.EXAMPLES)
 _add(zoo.models, zoo.EXAMPLES)
 

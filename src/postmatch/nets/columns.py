@@ -75,7 +75,7 @@ class ColumnFeatures(nn.Module):
         if self.num_levels:
             code = x.index_select(1, self.category).long()
             code = torch.minimum(code.clamp_min(0), self.size - 1) + self.start
-            levels = x.new_zeros(len(x), self.num_levels)
+            levels = x.new_zeros(x.shape[0], self.num_levels)  # not len, which fixes the size
             parts.append(levels.scatter(1, code, seen.index_select(1, self.category)))
         return torch.cat(parts, dim=1)
 
