@@ -1,5 +1,7 @@
 """Steps that a GPU plays back: the same as on a CPU, with fresh noise, and honest about failure."""
 
+import gc
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -204,3 +206,21 @@ def test_what_goes_on_side_by_side_gives_the_gradients_of_one_after_the_other(bo
 
     for mine, theirs in zip(gradients(recorded=True), gradients(recorded=False), strict=True):
         assert (mine - theirs).norm() < 1e-3 * theirs.norm()
+
+
+@GPU
+def test_an_old_recording_that_becomes_garbage_spoils_no_new_one() -> None:
+    old = Problem("cuda")
+    run = Run(old.net, old.loss, PLAN, [old.generator])
+    for _ in range(8):
+        run.step()
+    run.itself = run  # type: ignore[attr-defined]
+    del run, old
+    often = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Problem("cuda").train()
+    finally:
+        gc.set_threshold(*often)

@@ -1,7 +1,9 @@
 """Repeating the same operations: on a GPU, by a recording that is played back."""
 
+import gc
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar, final
 
 import torch
@@ -57,6 +59,10 @@ class Recorded(Generic[T]):
         assert self.result is not None
         return self.result
 
+    def free(self) -> None:
+        """Free the recording, and the memory that it keeps."""
+        self.graph, self.result, self.calls = None, None, 0
+
     def _beside(self, stream: torch.cuda.Stream) -> T:
         """Call the function on the stream of the recording."""
         here = torch.cuda.current_stream(stream.device)
@@ -72,7 +78,7 @@ class Recorded(Generic[T]):
         for generator in self.generators:
             graph.register_generator_state(generator)
         try:
-            with torch.cuda.graph(graph, stream=stream):
+            with _nothing_freed(), torch.cuda.graph(graph, stream=stream):
                 self.result = self.function()
         except RuntimeError as error:
             self.recordable = False
@@ -86,3 +92,16 @@ class Recorded(Generic[T]):
             )
         else:
             self.graph = graph
+
+
+@contextmanager
+def _nothing_freed() -> Iterator[None]:
+    """Collect garbage now and not in the block: a recording freed in it would spoil another."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -75,6 +75,7 @@ class Update:
 
     def close(self) -> None:
         """Give every parameter a tensor of its own again, and every network its own code."""
+        self.recorded.free()
         for flat in self.flats:
             flat.release()
         for network in self.compiled:
