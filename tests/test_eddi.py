@@ -118,7 +118,7 @@ def test_errors_are_added_to_a_result(
     assert "run postmatch reproduce acquisition first" in capsys.readouterr().err
     small = Config(
         steps=1,
-        settle_steps=1,
+        joint_steps=1,
         gain_steps=1,
         batch_size=4,
         gain_batch_size=4,

@@ -114,13 +114,26 @@ def fit_amortised(
     """
 
     def loss(x: Tensor, observed: Tensor, generator: torch.Generator) -> Tensor:
-        picked, some = _some(acquirer.offers, how.num_offers, generator)
-        with torch.no_grad():
-            gain = teacher(model, model.given(x, observed), some, how.num_samples, generator)
-        told = acquirer.expected(x, observed)[:, picked]
-        return _mean_of_open((told - gain).square(), some, observed)
+        return gain_loss(acquirer, model, x, observed, how, teacher, generator)
 
     return _fit(acquirer, loss, model, rows, masks, how, available, read, seed, show)
+
+
+def gain_loss(
+    acquirer: AmortisedGain,
+    model: MatchedVAE,
+    x: Tensor,
+    observed: Tensor,
+    how: AcquisitionPlan,
+    teacher: Teacher,
+    generator: torch.Generator,
+) -> Tensor:
+    """Return what :func:`fit_amortised` minimises, of some rows; no gradient reaches the model."""
+    picked, some = _some(acquirer.offers, how.num_offers, generator)
+    with torch.no_grad():
+        gain = teacher(model, model.given(x, observed), some, how.num_samples, generator)
+    told = acquirer.expected(x, observed)[:, picked]
+    return _mean_of_open((told - gain).square(), some, observed)
 
 
 def fit_lookahead(

@@ -29,7 +29,7 @@ from postmatch.recipes.orders import FixedOrder, RandomOrder, best_fixed_order
 
 SMALL = {
     "steps": 3,
-    "settle_steps": 2,
+    "joint_steps": 2,
     "gain_steps": 2,
     "batch_size": 4,
     "gain_batch_size": 4,
@@ -44,7 +44,7 @@ def test_all_networks_are_trained_and_choose_pixels(network: Network, objective:
     images = torch.randint(256, (8, 1, 28, 28), dtype=torch.uint8)
     fitted = fit(Config(network=network, objective=objective, **SMALL), images)  # type: ignore[arg-type]
     steps = {part: report.steps for part, report in fitted.reports.items()}
-    assert steps == {"model": 3, "first": 2, "settled": 2, "amortised": 2, "lookahead": 2}
+    assert steps == {"model": 3, "amortised": 2, "together": 2, "lookahead": 2}
     x, nothing = read(images), torch.zeros(8, 1, SIDE, SIDE, dtype=torch.bool)
     for acquirer in (fitted.amortised, fitted.lookahead):
         path = acquire(acquirer, x, nothing, 3)

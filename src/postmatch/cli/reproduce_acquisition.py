@@ -49,7 +49,7 @@ def acquisition(
             raise ValueError(f"--network must be one of {', '.join(NETWORKS)}, got {network!r}")
         config = Config(network=network)
         if steps is not None:
-            config = dataclasses.replace(config, steps=steps, settle_steps=steps, gain_steps=steps)
+            config = dataclasses.replace(config, steps=steps, joint_steps=steps, gain_steps=steps)
         with progress_bar("Training", quiet=here.quiet) as show:
             result = acquisition_run.run(
                 output,

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from postmatch.acquisition import Acquirer, AmortisedGain, LookaheadGain, SampledGain
+from postmatch.acquisition import AmortisedGain, LookaheadGain, SampledGain
 from postmatch.acquisition_fitting import (
     AcquisitionPlan,
     Walks,
     falls_at_means,
     fit_amortised,
     fit_lookahead,
+    gain_loss,
 )
 from postmatch.conditioning import MatchedVAE
 from postmatch.masks import MaskDistribution, UniformCount
@@ -39,8 +40,7 @@ _DECODER = ((64, 4, 1), (64, 3, 2), (32, 3, 1), (32, 3, 2), (1, 3, 1))
 _CONV_FEATURES = 128
 _WALK = 30  # choices
 _LOOKAHEAD = (32, 32, 16)  # images, pixels and draws per update, as in the paper
-# Of the time for training; the model is trained twice, and so are gains.
-_SHARES = {"model": 0.3, "first": 0.15, "settled": 0.2, "amortised": 0.25, "lookahead": 0.1}
+_SHARES = {"model": 0.35, "amortised": 0.15, "together": 0.4, "lookahead": 0.1}  # of the time
 
 
 @final
@@ -54,16 +54,16 @@ class Config:
         objective: Of the model: ``bound`` trains it for conditional questions, ``match`` trains the
             VAE by its ELBO alone. Neither lets the match shrink z, as the paper's does.
         steps: Updates of the VAE and of its match.
-        settle_steps: Updates of both once more, when it is known what is chosen.
-        gain_steps: Updates of the network that tells gains, each of two times, and of the lookahead
-            posteriors.
+        gain_steps: Updates of the network that tells gains, and of the lookahead posteriors.
+        joint_steps: Updates of the model and of that network together, so that the model knows what
+            choices lead to, and choices know the model.
         batch_size: Images per update.
         learning_rate: At first.
         gain_batch_size: Images per update of the network that tells gains.
         num_offers: Pixels whose gain an update looks at.
         num_samples: Draws of what would be seen, per image and update.
-        walking: The part of the images of which is seen what the network itself has chosen, in all
-            but the first training of the model.
+        walking: The part of the images of which is seen what the network itself has chosen, when it
+            is trained.
         most: The part of the pixels that is observed in training, at most.
     """
 
@@ -71,8 +71,8 @@ class Config:
     latent_size: int = 10
     objective: Objective = "bound"
     steps: int = 150_000
-    settle_steps: int = 50_000
-    gain_steps: int = 30_000
+    gain_steps: int = 20_000
+    joint_steps: int = 50_000
     batch_size: int = 128
     learning_rate: float = 1e-3
     gain_batch_size: int = 128
@@ -161,11 +161,12 @@ def fit(
     lookahead = LookaheadGain(ahead, every).to(small.device)
     seconds = {part: share * max_seconds for part, share in _SHARES.items()}
     fitting = _Fitting(config, model, small, seconds, seed, show)
-    reports = {"model": fitting.model_()}
-    reports["first"] = fitting.amortised(amortised, "first")
-    reports["settled"] = fitting.model_(amortised)
-    reports["amortised"] = fitting.amortised(amortised, "amortised")
-    reports["lookahead"] = fitting.lookahead(lookahead)
+    reports = {
+        "model": fitting.alone(),
+        "amortised": fitting.amortised(amortised),
+        "together": fitting.together(amortised),
+        "lookahead": fitting.lookahead(lookahead),
+    }
     return Fitted(model.eval(), amortised.eval(), lookahead.eval(), reports)
 
 
@@ -200,39 +201,46 @@ class _Fitting:
     seed: int
     show: Callable[[Progress], None] | None
 
-    def model_(self, chooser: Acquirer | None = None) -> Report:
-        """Train the model, of some images with what a chooser has chosen."""
-        config, images, part = self.config, self.images, "settled" if chooser else "model"
-        generator = torch.Generator(images.device).manual_seed(self.seed + (chooser is not None))
-        some, size = masks(config), min(config.batch_size, len(images))
-        count = round(config.walking * size)
-        walks = None if chooser is None else Walks(count, _WALK, chooser, len(images), generator)
+    def alone(self) -> Report:
+        """Train the model on random masks."""
+        images = self.images
+        generator = torch.Generator(images.device).manual_seed(self.seed)
+        shape = (min(self.config.batch_size, len(images)),)
+
+        def loss(_: Tensor) -> Losses:
+            x = images[torch.randint(len(images), shape, generator=generator, device=images.device)]
+            return self._losses(x, masks(self.config).sample(x.shape, generator), generator)
+
+        plan = plan_for(self.config, self.config.steps, self.seconds["model"])
+        return train(self.model, loss, plan, generators=[generator], show=self.show)
+
+    def amortised(self, acquirer: AmortisedGain) -> Report:
+        """Train the network that tells gains."""
+        how = self._how(plan_for(self.config, self.config.gain_steps, self.seconds["amortised"]))
+        about = (acquirer, self.model, self.images, masks(self.config), how)
+        return fit_amortised(*about, teacher=falls_at_means, seed=self.seed, show=self.show)
+
+    def together(self, acquirer: AmortisedGain) -> Report:
+        """Train both on what is chosen, and on random masks."""
+        config, images = self.config, self.images
+        generator = torch.Generator(images.device).manual_seed(self.seed + 1)
+        plan = plan_for(config, config.joint_steps, self.seconds["together"])
+        how, size = self._how(plan), min(config.gain_batch_size, len(images))
+        walks = Walks(round(how.walking * size), _WALK, acquirer, len(images), generator)
         self.model.requires_grad_(True)
 
         def loss(_: Tensor) -> Losses:
             drawn = torch.randint(len(images), (size,), generator=generator, device=images.device)
-            observed = some.sample(images[drawn].shape, generator)
-            if walks is not None:
-                drawn, observed = walks.instead_of(drawn, observed)
+            observed = masks(config).sample(images[drawn].shape, generator)
+            drawn, observed = walks.instead_of(drawn, observed)
             x = images[drawn]
-            losses = self.model.bound_losses if config.objective == "bound" else self.model.losses
-            found = losses(x, None, observed, generator=generator)
-            if walks is not None:
-                walks.go_on(x, observed)
+            about = (acquirer, self.model, x, observed, how, falls_at_means, generator)
+            found = self._losses(x, observed, generator) | {"gain": gain_loss(*about)}
+            walks.go_on(x, observed)
             return found
 
-        steps = config.settle_steps if chooser else config.steps
-        plan = plan_for(config, steps, self.seconds[part])
-        return train(self.model, loss, plan, generators=[generator], show=self.show)
-
-    def amortised(self, acquirer: AmortisedGain, part: str) -> Report:
-        """Train the network that tells gains."""
-        config = self.config
-        plan = plan_for(config, config.gain_steps, self.seconds[part])
-        sizes = (config.gain_batch_size, config.num_offers, config.num_samples)
-        how = AcquisitionPlan(plan, *sizes, walking=config.walking, walk_steps=_WALK)
-        about = (acquirer, self.model, self.images, masks(config), how)
-        return fit_amortised(*about, teacher=falls_at_means, seed=self.seed, show=self.show)
+        both = nn.ModuleList([self.model, acquirer])
+        return train(both, loss, plan, generators=[generator], show=self.show)
 
     def lookahead(self, acquirer: LookaheadGain) -> Report:
         """Train the paper's posteriors."""
@@ -241,6 +249,16 @@ class _Fitting:
         how = AcquisitionPlan(plan, *_LOOKAHEAD)
         about = (acquirer, self.model, self.images, masks(config), how)
         return fit_lookahead(*about, seed=self.seed, show=self.show)
+
+    def _losses(self, x: Tensor, observed: Tensor, generator: torch.Generator) -> Losses:
+        bound = self.config.objective == "bound"
+        losses = self.model.bound_losses if bound else self.model.losses
+        return losses(x, None, observed, generator=generator)
+
+    def _how(self, plan: Plan) -> AcquisitionPlan:
+        config = self.config
+        sizes = (config.gain_batch_size, config.num_offers, config.num_samples)
+        return AcquisitionPlan(plan, *sizes, walking=config.walking, walk_steps=_WALK)
 
 
 def plan_for(config: Config, steps: int, max_seconds: float = 0.0) -> Plan:
