@@ -31,12 +31,13 @@ from postmatch.acquisition_fitting import (
     fit_lookahead,
 )
 from postmatch.conditioning import Conditional, MatchedVAE
+from postmatch.distributions.autoregressive import mixture_net
 from postmatch.distributions.clusters import GaussianClusters
 from postmatch.entropies import entropies_after, entropy
 from postmatch.masks import UniformCount
 from postmatch.nets.mlp import Perceptron, ResidualMLP
 from postmatch.offers import Offers
-from postmatch.partial import FullGaussianHead, MaskedEncoder
+from postmatch.partial import AutoregressiveHead, DiagonalHead, FullGaussianHead, MaskedEncoder
 from postmatch.training.plan import Plan
 
 FEATURES = 6
@@ -286,6 +287,28 @@ def test_shortcuts_change_no_entropy(net: str, single: bool, values: str) -> Non
                 exact = model.partial(seen[s], observed | reveals).entropy()
                 new = (~observed & reveals).any(1)  # others are never asked for
                 assert torch.allclose(found[s, :, i][new], exact[new], atol=1e-5)
+
+
+def test_heads_that_are_no_gaussian_have_their_entropies_estimated() -> None:
+    torch.manual_seed(0)
+    body, head = Perceptron(12, (8, 8)), AutoregressiveHead(mixture_net(4, 2, 8, 1, 8))
+    model = MatchedVAE(linear_gaussian(), MaskedEncoder(body, head))
+    offers, seen = Offers.each([6]), torch.randn(2, 3, 6)
+    observed = torch.zeros(3, 6, dtype=torch.bool)
+    found = entropies_after(model, seen, observed, offers, at_once=5)
+    with torch.no_grad():
+        for i, reveals in enumerate(offers.reveals):
+            exact = entropy(model.partial(seen[1], observed | reveals), seen)
+            assert torch.allclose(found[1, :, i], exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [DiagonalHead, FullGaussianHead])
+def test_a_gaussian_head_tells_its_entropy_without_the_rest_of_the_gaussian(
+    head: type[DiagonalHead] | type[FullGaussianHead],
+) -> None:
+    torch.manual_seed(0)
+    own, features = head(8, 10), 5.0 * torch.randn(50, 8)
+    assert torch.allclose(own.entropy(features), own(features).entropy(), rtol=1e-6, atol=1e-5)
 
 
 def test_means_of_the_decoder_are_seen_where_that_is_wished() -> None:

@@ -12,6 +12,7 @@ from torch.distributions import Normal
 from postmatch.conditioning import MatchedVAE
 from postmatch.entropies import entropies_after, entropy
 from postmatch.offers import Offers
+from postmatch.partial import MaskedEncoder
 
 SAMPLES = 50  # as many as in the paper
 _NOTHING = torch.finfo(torch.float32).min  # above -inf alone
@@ -41,7 +42,9 @@ class Acquirer(nn.Module, abc.ABC):
             observed: What is observed of them.
         """
         gains = self.expected(x, observed)
-        return gains.masked_fill(~self.offers.open(observed), -math.inf)
+        single = self.offers.single  # then what is observed needs not be turned round twice
+        closed = observed.flatten(1) if single else ~self.offers.open(observed)
+        return gains.masked_fill(closed, -math.inf)
 
 
 @final
@@ -106,8 +109,7 @@ class AmortisedGain(Acquirer):
 
     def expected(self, x: Tensor, observed: Tensor) -> Tensor:
         """See the base."""
-        visible = x.masked_fill(~observed, 0.0)
-        gains: Tensor = self.net(torch.cat([visible, observed.to(x.dtype)], dim=1))
+        gains: Tensor = self.net(MaskedEncoder.side_by_side(x, observed))
         return gains
 
 
@@ -130,8 +132,7 @@ class LookaheadGain(Acquirer):
 
     def posteriors(self, x: Tensor, observed: Tensor) -> Normal:
         """Return the Gaussians, ``(batch, offers, latent_size)``."""
-        visible = x.masked_fill(~observed, 0.0)
-        out = self.net(torch.cat([visible, observed.to(x.dtype)], dim=1))
+        out = self.net(MaskedEncoder.side_by_side(x, observed))
         mean, raw = torch.unflatten(out, 1, (len(self.offers.costs), -1)).chunk(2, dim=-1)
         scale = nn.functional.softplus(raw) + 1e-5
         return Normal(mean, scale, validate_args=False)
@@ -178,9 +179,9 @@ def choose(
     if money is not None:
         value = value.masked_fill(offers.costs.to(x.device) > money[:, None], -math.inf)
     most, best = value.max(1)
-    worth = most >= max(price, _NOTHING)
+    idle = ~(most >= max(price, _NOTHING))  # NaN is worth nothing
     gain = most if offers.equal else gains.gather(1, best[:, None])[:, 0]
-    return Choice(best.where(worth, -1), gain.where(worth, 0.0))
+    return Choice(best.masked_fill_(idle, -1), gain.masked_fill_(idle, 0.0))
 
 
 @final

@@ -1,16 +1,20 @@
 """How uncertain z is, now and after one more measurement."""
 
+import abc
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.noise import from_noise, noise_size, quasi_uniform
 from postmatch.nets.mlp import LinearFirst
 from postmatch.offers import Offers
-from postmatch.partial import MaskedEncoder
+from postmatch.partial import GaussianHead, MaskedEncoder
 from postmatch.randomness import seeded
 
 _ON_CPU, _ON_GPU = 1 << 11, 1 << 16  # rows that are encoded together: as a cache holds, or memory
@@ -64,14 +68,11 @@ def entropies_after(
         ends = torch.stack([torch.where(observed, seen[0], value) for value in (0.0, 1.0)])
         low, high = entropies_after(model, ends, observed, offers, at_once)
         return torch.where(seen.flatten(2) == 0.0, low, high)
-    count, at_once = len(offers.reveals), at_once or (_ON_GPU if seen.is_cuda else _ON_CPU)
-    total, rows = samples * batch * count, _Rows(model, seen, observed, offers)
-    found = seen.new_empty(total)
-    for start in range(0, total, at_once):
-        row = torch.arange(start, min(start + at_once, total), device=seen.device)
-        latent = rows.encoded(row // count, row % count)
-        found[start : start + len(row)] = entropy(latent, seen)
-    return found.view(samples, batch, count)
+    found = seen.new_empty(samples, batch, len(offers.reveals))
+    rows = _rows(model, seen, observed, offers)
+    for block in _blocks(found.shape, at_once or (_ON_GPU if seen.is_cuda else _ON_CPU)):
+        found[block] = rows.entropies(*block)
+    return found
 
 
 def _two_valued(seen: Tensor, observed: Tensor, offers: Offers) -> bool:
@@ -81,47 +82,108 @@ def _two_valued(seen: Tensor, observed: Tensor, offers: Offers) -> bool:
     return bool(((seen == 0.0) | (seen == 1.0) | observed).all())
 
 
-@final
-class _Rows:
+def _blocks(shape: Sequence[int], at_once: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Cut ``(samples, batch, offers)`` into blocks: offers are kept together, and then samples."""
+    samples, batch, offers = shape
+    most_offers = min(offers, at_once)
+    most_samples = at_once // most_offers
+    most_rows = max(1, most_samples // samples)
+    for offer, row, sample in itertools.product(
+        _cuts(offers, most_offers), _cuts(batch, most_rows), _cuts(samples, most_samples)
+    ):
+        yield sample, row, offer
+
+
+def _cuts(size: int, most: int) -> list[slice]:
+    return [slice(start, start + most) for start in range(0, size, most)]
+
+
+class _Rows(abc.ABC):
     """Rows with one more offer shown: each draw with each offer, encoded on demand."""
 
-    def __init__(self, model: MatchedVAE, seen: Tensor, observed: Tensor, offers: Offers) -> None:
-        self.model, self.offers, self.batch = model, offers, len(observed)
-        self.x, self.observed = seen.flatten(0, 1), observed
-        # Where each offer is one number, only two numbers of what a network reads change with it.
-        partial, features = model.partial, offers.features
-        single = features is not None and observed.shape[1:] == seen.shape[2:]
-        self.features = None if features is None else features.to(seen.device)
-        self.before: Tensor | None = None
-        self.weight: Tensor | None = None
-        if single and isinstance(partial, MaskedEncoder):
-            self.before = partial.side_by_side(self.x[: self.batch], observed)
-            if isinstance(partial.net, LinearFirst):
-                self.before = partial.net.first(self.before.flatten(1))
-                self.weight = partial.net.first.weight.mT.contiguous()
+    @abc.abstractmethod
+    def entropies(self, samples: slice, rows: slice, offers: slice) -> Tensor:
+        """Return those of q(z | x_o, x_i) for some of the draws, rows and offers."""
 
-    def encoded(self, draw: Tensor, offer: Tensor) -> Distribution:
-        """Return q(z | x_o, x_i).
 
-        Args:
-            draw: Numbers of draws and rows, ``(rows,)``, those of the first draw first.
-            offer: What each is shown.
-        """
-        row = draw % self.batch
-        partial = self.model.partial
-        if self.before is None or not isinstance(partial, MaskedEncoder):
-            shown = self.observed[row] | self.offers.reveals.to(offer.device)[offer]
-            return self.model.given(self.x[draw], shown).latent
-        assert self.features is not None
-        inputs, size, offer = self.before[row], self.x[0].numel(), self.features[offer]
-        value = self.x.flatten(1)[draw, offer]
-        if self.weight is not None:
-            assert isinstance(partial.net, LinearFirst)
-            inputs += self.weight[size + offer]
-            hidden = inputs.addcmul_(self.weight[offer], value[:, None])
-            found: Distribution = partial.head(partial.net.after_first(hidden))
-            return found
-        flat = inputs.flatten(1)
-        flat.scatter_(1, offer[:, None], value[:, None])
-        flat.scatter_(1, offer[:, None] + size, 1.0)
-        return partial.read(inputs)
+def _rows(model: MatchedVAE, seen: Tensor, observed: Tensor, offers: Offers) -> _Rows:
+    partial, features = model.partial, offers.features
+    single = observed.shape[1:] == seen.shape[2:]  # no feature has several numbers
+    if features is None or not single or not isinstance(partial, MaskedEncoder):
+        return _AnyRows(model, seen, observed, offers)
+    before = partial.side_by_side(seen[0], observed)
+    features = features.to(seen.device)
+    shown = seen.flatten(2)[..., features]  # (samples, batch, offers)
+    if isinstance(partial.net, LinearFirst):
+        return _LinearRows(partial.net, partial.head, before, shown, features)
+    return _MaskedRows(partial, before, shown, features)
+
+
+@final
+@dataclass(frozen=True)
+class _AnyRows(_Rows):
+    """Of any model and offers."""
+
+    model: MatchedVAE
+    seen: Tensor
+    observed: Tensor
+    offers: Offers
+
+    def entropies(self, samples: slice, rows: slice, offers: slice) -> Tensor:
+        """See the base."""
+        reveals = self.offers.reveals[offers].to(self.seen.device)
+        then = self.observed[rows, None] | reveals  # (batch, offers, *features)
+        x = self.seen[samples, rows, None]
+        shape = torch.Size([*x.shape[:2], then.shape[1]])
+        x, then = x.expand(*shape, *x.shape[3:]), then.expand(*shape, *then.shape[2:])
+        latent = self.model.given(x.flatten(0, 2), then.flatten(0, 2)).latent
+        return entropy(latent, x).view(shape)
+
+
+@final
+@dataclass(frozen=True)
+class _MaskedRows(_Rows):
+    """Where each offer is one number, only two numbers of what a network reads change with it."""
+
+    partial: MaskedEncoder
+    before: Tensor
+    shown: Tensor
+    features: Tensor
+
+    def entropies(self, samples: slice, rows: slice, offers: slice) -> Tensor:
+        """See the base."""
+        shown, before = self.shown[samples, rows, offers, None], self.before[rows]
+        inputs = before[:, None].repeat(len(shown), 1, shown.shape[2], *[1] * (before.dim() - 1))
+        flat = inputs.view(*shown.shape[:3], -1)
+        place = self.features[offers, None].expand_as(shown)
+        flat.scatter_(3, place, shown)
+        flat.scatter_(3, place + flat.shape[3] // 2, 1.0)
+        features = self.partial.net(inputs.view(-1, *before.shape[1:]))
+        return _entropies(self.partial.head, features, shown).view(shown.shape[:3])
+
+
+@final
+class _LinearRows(_Rows):
+    """Where the network begins with a linear layer, what changes is added to what that returns."""
+
+    def __init__(
+        self, net: LinearFirst, head: nn.Module, before: Tensor, shown: Tensor, features: Tensor
+    ) -> None:
+        self.net, self.head, self.shown = net, head, shown
+        self.before = net.first(before.flatten(1))
+        of_value, of_mask = net.first.weight.chunk(2, dim=1)
+        self.of_value, self.of_mask = (w.mT[features].contiguous() for w in (of_value, of_mask))
+
+    def entropies(self, samples: slice, rows: slice, offers: slice) -> Tensor:
+        """See the base."""
+        shown = self.shown[samples, rows, offers, None]
+        start = self.before[rows, None] + self.of_mask[offers]  # (batch, offers, width)
+        hidden = torch.addcmul(start, shown, self.of_value[offers])
+        features = self.net.after_first(hidden.flatten(0, 2))
+        return _entropies(self.head, features, shown).view(shown.shape[:3])
+
+
+def _entropies(head: nn.Module, features: Tensor, like: Tensor) -> Tensor:
+    if isinstance(head, GaussianHead):
+        return head.entropy(features)
+    return entropy(head(features), like)

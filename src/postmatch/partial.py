@@ -1,6 +1,7 @@
 """Encoders of partly observed rows, and the heads that turn their features into distributions."""
 
 import abc
+import math
 from typing import final
 
 import torch
@@ -46,9 +47,8 @@ class MaskedEncoder(PartialEncoder):
     @staticmethod
     def side_by_side(x: Tensor, observed: Tensor) -> Tensor:
         """Return what the network reads."""
-        # masked_fill, not x * observed: hidden values may be NaN, and NaN * 0 is NaN.
-        visible = x.masked_fill(~observed, 0.0)
-        return torch.cat([visible, observed.to(x.dtype)], dim=1)
+        # where, not x * observed: hidden values may be NaN, and NaN * 0 is NaN.
+        return torch.cat([torch.where(observed, x, 0.0), observed.to(x.dtype)], dim=1)
 
     def read(self, seen: Tensor) -> Distribution:
         """Return the head's distribution of values and mask that stand side by side."""
@@ -112,22 +112,51 @@ class SetEncoder(PartialEncoder):
         return distribution
 
 
+class GaussianHead(nn.Module, abc.ABC):
+    """Features to a Gaussian, by a layer whose outputs are its mean, its raw scales, and others.
+
+    Scales are the diagonal of the Cholesky factor.
+    """
+
+    linear: Linear
+    latent_size: int
+
+    @abc.abstractmethod
+    def forward(self, features: Tensor) -> Distribution:
+        """Return the Gaussian, batch shape ``(batch,)``."""
+
+    def entropy(self, features: Tensor) -> Tensor:
+        r"""Return its entropy, ``(batch,)``, for which nothing but the scales is computed.
+
+        .. math:: \sum_i \left( \log s_i + \tfrac12 \log 2 \pi e \right)
+        """
+        own = slice(self.latent_size, 2 * self.latent_size)
+        raw = F.linear(features, self.linear.weight[own], self.linear.bias[own])
+        log_scale = _scale(full_precision(raw)).log()
+        return log_scale.sum(-1) + self.latent_size * 0.5 * math.log(2.0 * math.pi * math.e)
+
+
+def _scale(raw: Tensor) -> Tensor:
+    return F.softplus(raw) + _MIN_SCALE
+
+
 @final
-class DiagonalHead(nn.Module):
+class DiagonalHead(GaussianHead):
     """Features to a Gaussian with independent entries."""
 
     def __init__(self, in_size: int, latent_size: int) -> None:
         super().__init__()
+        self.latent_size = latent_size
         self.linear = Linear(in_size, 2 * latent_size)
 
     def forward(self, features: Tensor) -> Distribution:
         """Return the Gaussian, batch shape ``(batch,)``."""
         mean, raw = full_precision(self.linear(features)).chunk(2, dim=-1)
-        return Independent(Normal(mean, F.softplus(raw) + _MIN_SCALE, validate_args=False), 1)
+        return Independent(Normal(mean, _scale(raw), validate_args=False), 1)
 
 
 @final
-class FullGaussianHead(nn.Module):
+class FullGaussianHead(GaussianHead):
     """Features to a Gaussian with a full covariance, by its Cholesky factor."""
 
     place: Tensor
@@ -146,7 +175,7 @@ class FullGaussianHead(nn.Module):
         size = self.latent_size
         outputs = full_precision(self.linear(features))
         mean, diagonal, below = outputs.tensor_split([size, 2 * size], dim=-1)
-        entries = torch.cat([F.softplus(diagonal) + _MIN_SCALE, below], dim=-1)
+        entries = torch.cat([_scale(diagonal), below], dim=-1)
         zero = entries.new_zeros(*entries.shape[:-1], size * size)
         lower = torch.unflatten(zero.index_copy(-1, self.place, entries), -1, (size, size))
         return MultivariateNormal(mean, scale_tril=lower, validate_args=False)

@@ -40,7 +40,7 @@ class LinearFirst(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def after_first(self, hidden: Tensor) -> Tensor:
-        """Return the features that follow from what the first layer returned."""
+        """Return the features that follow from what the first layer returned, and may change it."""
 
 
 @final
@@ -65,9 +65,9 @@ class Perceptron(LinearFirst):
 
     def after_first(self, hidden: Tensor) -> Tensor:
         """See the base."""
-        hidden = hidden.relu()
+        hidden = hidden.relu_()
         for layer in self.others:
-            hidden = layer(hidden).relu()
+            hidden = layer(hidden).relu_()
         return hidden
 
 
