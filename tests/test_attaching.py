@@ -89,6 +89,19 @@ def test_what_is_attached_to_a_map_is_its_exact_posterior() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("junk", [1e6, math.nan, math.inf])
+def test_what_is_hidden_is_never_read(junk: float) -> None:
+    vae, x = independent_maps(60)
+    model, observed = small(vae, x), torch.rand(60, 1, 3, 2) < 0.5
+    z = vae.encode(x).sample()
+    told = [
+        model.partial(rows, observed).log_prob(z) for rows in (x, x.masked_fill(~observed, junk))
+    ]
+    assert torch.equal(*told)
+    assert told[0].isfinite().all()
+
+
+@torch.no_grad()
 def test_what_is_attached_to_codes_knows_them_all_from_some() -> None:
     vae = from_functions(
         lambda x: (2.0 * x[:, 0]).long(),
