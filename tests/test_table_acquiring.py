@@ -7,9 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.distributions import Normal, kl_divergence
 
 from postmatch.acquisition import AmortisedGain
 from postmatch.mixture_gains import MixtureGain
+from postmatch.realised_gains import told_of_level, told_of_number
 from postmatch.table_acquiring import TableAcquirer, table_acquirer
 from postmatch.table_offers import table_offers
 from small_models import people, people_model
@@ -155,28 +157,37 @@ def test_one_network_tells_what_draws_tell() -> None:
     assert (reached[open_rows] > best[open_rows] - 0.03).float().mean() > 0.85
 
 
+def test_what_is_told_is_on_average_the_information_if_the_model_is_right() -> None:
+    chance = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.85, 0.05]])
+    each = told_of_level(chance[:, None].expand(-1, 3, -1), torch.arange(3.0))[0]
+    information = (chance[1] * (chance[1] / chance[0]).log()).sum()
+    assert torch.allclose((chance[1] * each).sum(), information)
+    assert each[1] > information > each[0]  # the true level that was thought likely, or was not
+    mean, deviation = torch.tensor([0.3, 1.1]), torch.tensor([1.5, 0.4])
+    before, then = (Normal(m, s) for m, s in zip(mean, deviation, strict=True))
+    # What is told is quadratic in the truth, so that two points have the mean of all.
+    truth = mean[1] + deviation[1] * torch.tensor([-1.0, 1.0])
+    pair = (part[:, None].expand(-1, 2) for part in (deviation.square(), mean))
+    assert torch.allclose(told_of_number(*pair, truth).mean(), kl_divergence(then, before))
+
+
 def test_what_was_really_told_is_learned_from_rows() -> None:
     frame, model = people(), people_model()
     amortised = acquirer(target="town").fit(frame, most_known=0.0, steps=60)
     x, there = model.table.encode(frame)
     x, there = x[there[:, 3]], there[there[:, 3]]
-    told = amortised.gains(x[:1], torch.zeros_like(there[:1]))[0]
-
-    def log_likelihood(known: torch.Tensor) -> torch.Tensor:
-        chances = model.rows.chances(x, known, 3, 16)
-        return chances.gather(1, x[:, [3]].long())[:, 0].log()
-
     nothing = torch.zeros_like(there)
-    before = log_likelihood(nothing)
-    for place, name in enumerate(amortised.offers.names):
-        column = NAMES.index(name)
-        own = there[:, column]
+    told = amortised.gains(x[:1], nothing[:1])[0]
+    before, real = model.rows.chances(x, nothing, 3, 16), []
+    for name in amortised.offers.names:
         known = nothing.clone()
-        known[:, column] = True
-        real = (log_likelihood(known) - before)[own]
-        # 60 steps of 64 rows, the last of which count most: some 10 standard errors of all rows.
-        assert abs(float(told[place] - real.mean())) < 10.0 * float(real.std() / len(real) ** 0.5)
-        assert real.mean() > 0.1
+        known[:, NAMES.index(name)] = True
+        after = model.rows.chances(x, known, 3, 16)
+        each = told_of_level(torch.stack([before, after]), x[:, 3])[0]
+        real.append(float(each[there[:, NAMES.index(name)]].mean()))
+    # 60 steps leave the network somewhat behind, by the same for all offers.
+    assert np.corrcoef(told.numpy(), real)[0, 1] > 0.9
+    assert np.abs(told.numpy() - real).max() < 0.3 < max(real)
 
 
 def test_rows_without_their_target_teach_nothing_of_it() -> None:

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -76,10 +77,14 @@ class MixtureGain(Acquirer):
 
         def part(start: int) -> Tensor:
             given = self.model.given(x[start : start + rows], observed[start : start + rows])
-            noise = EvenNoise(counts, self.seed, x.device)
-            return gains_from(given, self.offers, self.target, noise, counts)
+            return gains_from(given, self.offers, self.target, self.draws(given))
 
         return torch.cat([part(start) for start in range(0, len(x), rows)])
+
+    def draws(self, given: Conditional) -> "MixtureDraws":
+        """Return the draws of some rows that their gains are taken from."""
+        counts = (self.num_draws, self.num_samples)
+        return mixture_draws(given, EvenNoise(counts, self.seed, given.x.device), counts)
 
 
 def check_target(offers: Offers, target: Tensor | None) -> None:
@@ -115,9 +120,45 @@ def even_noise(counts: Sequence[int], size: int, seed: int, device: torch.device
     return torch.cat(parts)
 
 
+@final
+@dataclass(frozen=True)
+class MixtureDraws:
+    """What gains are taken from.
+
+    Args:
+        decoded: The decoder's distributions at draws of z, an even number.
+        drawn: A draw of the features from each, ``(draws, batch, *features)``.
+        seen: What would be seen, from other draws of z, ``(samples, batch, *features)``.
+    """
+
+    decoded: Distribution
+    drawn: Tensor
+    seen: Tensor
+
+
+@torch.no_grad()
+def mixture_draws(given: Conditional, noise: Noise, counts: Sequence[int]) -> MixtureDraws:
+    """Return draws of rows.
+
+    Args:
+        given: What is known of them.
+        noise: Of all draws.
+        counts: How many of them are of z, and of what would be seen.
+    """
+    decoded, origin = given.marginals_from(noise, counts)
+    size = noise_size(decoded)
+    if size is None:
+        raise TypeError(f"{type(decoded).__name__} has no from_noise; register one for it")
+    parts = zip((decoded, origin), torch.split(noise(size), list(counts)), strict=True)
+    drawn, seen = (
+        torch.where(given.observed, given.x, from_noise(each, uniform)) for each, uniform in parts
+    )
+    return MixtureDraws(decoded, drawn, seen)
+
+
 @torch.no_grad()
 def gains_from(
-    given: Conditional, offers: Offers, target: Tensor | None, noise: Noise, counts: Sequence[int]
+    given: Conditional, offers: Offers, target: Tensor | None, draws: MixtureDraws
 ) -> Tensor:
     """Return what each offer is expected to tell, ``(batch, offers)``; see :class:`MixtureGain`.
 
@@ -125,20 +166,14 @@ def gains_from(
         given: What is known of some rows.
         offers: What can be measured.
         target: What is asked about; None for z.
-        noise: Of all draws.
-        counts: How many of them are of z, an even number; and of what would be seen.
+        draws: Of these rows.
     """
-    decoded, origin = given.marginals_from(noise, counts)
-    size = noise_size(decoded)
-    if size is None:
-        raise TypeError(f"{type(decoded).__name__} has no from_noise; register one for it")
-    known, uniform = torch.split(noise(size), list(counts))
-    seen = torch.where(given.observed, given.x, from_noise(origin, uniform))
+    decoded, seen = draws.decoded, draws.seen
     log_seen = _of_offers(decoded.log_prob(seen[:, None]), given.observed, offers)
     if target is None:
         return _about_latent(_in_halves(log_seen))
     log_seen = _in_halves(_less_sharp(log_seen))
-    drawn = from_noise(decoded, known).flatten(2)  # (draws, batch, features)
+    drawn = draws.drawn.flatten(2)  # (draws, batch, features)
     hidden = (target.to(seen.device) & ~given.observed).flatten(1)
     gains = log_seen.new_zeros(log_seen.shape[:2])
     for feature in target.flatten().nonzero()[:, 0].tolist():
@@ -181,9 +216,8 @@ def mixture_teacher(
         generator: torch.Generator,
     ) -> Tensor:
         counts = (num_draws, num_samples)
-        return gains_from(
-            given, offers, target, moved_noise(counts, len(given.x), generator), counts
-        )
+        noise = moved_noise(counts, len(given.x), generator)
+        return gains_from(given, offers, target, mixture_draws(given, noise, counts))
 
     return teach
 

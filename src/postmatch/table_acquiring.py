@@ -12,9 +12,8 @@ from postmatch.acquisition import Acquirer, AmortisedGain, acquire, choose
 from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised
 from postmatch.conditioning import Conditional
 from postmatch.distributions.columns import ColumnSpec
-from postmatch.distributions.noise import from_noise, noise_size
 from postmatch.masks import MaskDistribution, Mixture, Pattern, UniformCount
-from postmatch.mixture_gains import EvenNoise, MixtureGain, mixture_teacher
+from postmatch.mixture_gains import MixtureGain, gains_from, mixture_teacher
 from postmatch.models import TableModel
 from postmatch.nets.columns import ColumnFeatures
 from postmatch.nets.linear import Linear
@@ -28,7 +27,6 @@ from postmatch.training.plan import Plan, Progress
 
 SAMPLES, DRAWS = 32, 128  # of what would be seen, and of z
 ENDS = (0.05, 0.95)  # of an interval
-_INTERVAL_DRAWS = 128
 _WIDTH, _BLOCKS = 128, 2
 _PATTERN_WEIGHT = 0.3  # how often the holes of another row are the mask
 
@@ -100,7 +98,7 @@ class TableAcquirer:
     def rank(self, data: Any) -> list[Advice]:
         """Return what to measure next of each row, the best per cost first."""
         x, observed = self.encode(data)
-        gains, expected = self._gains(x, observed), self._expected(x, observed)
+        gains, expected = self._answers(x, observed)
         return [self._ranked(row, cells) for row, cells in zip(gains, expected, strict=True)]
 
     def choose(self, data: Any, *, price: float = 0.0, money: float = math.inf) -> list[str | None]:
@@ -188,7 +186,8 @@ class TableAcquirer:
             net = TableGainNet(self.model.table.specs, len(offers.costs)).to(x.device)
             gains, model = AmortisedGain(net, offers), self.model.model
             if realised and asked is not None:
-                how = AcquisitionPlan(plan, batch_size=64, num_offers=4, num_samples=16)
+                walk = max(1, round(most_known * len(offers.costs)))
+                how = AcquisitionPlan(plan, 64, 4, 16, walking=0.5, walk_steps=walk)
                 fit_realised(gains, model, x, there, asked, masks, how, **told)
             else:
                 every = len(offers.costs)
@@ -201,12 +200,6 @@ class TableAcquirer:
         """Return x and observed, the target hidden."""
         x, observed = self.model.table.encode(data, optional=self.offers.target)
         return x, observed if self.offers.asked is None else observed & ~self.offers.asked
-
-    def _gains(self, x: Tensor, observed: Tensor) -> Tensor:
-        with one_thread(), torch.inference_mode():
-            device = self.model.device
-            gains: Tensor = self.gains(x.to(device), observed.to(device))
-        return gains.cpu()
 
     def _ranked(self, gains: Tensor, cells: Sequence[Expected]) -> Advice:
         hidden = {cell.column.name: cell for cell in cells}
@@ -221,22 +214,38 @@ class TableAcquirer:
         target = tuple(hidden[name] for name in self.offers.target)
         return Advice(tuple(sorted(ranked, key=lambda offer: -offer.value)), target)
 
-    def _expected(self, x: Tensor, observed: Tensor) -> list[list[Expected]]:
-        """Return what each hidden cell is expected to hold, row by row."""
+    def _answers(self, x: Tensor, observed: Tensor) -> tuple[Tensor, list[list[Expected]]]:
+        """Return gains, and what each hidden cell is expected to hold, row by row."""
         best, sure, ends = x.clone(), torch.ones_like(x), x.repeat(2, 1, 1)
+        gains = x.new_full((len(x), len(self.offers.names)), -math.inf)
+        offers, sampled = self.offers.offers, isinstance(self.gains, MixtureGain)
+        draws_of = self.gains if isinstance(self.gains, MixtureGain) else self._sampler()
 
         def fill(rows: Tensor, answer: Conditional) -> None:
-            noise = EvenNoise((_INTERVAL_DRAWS,), self.seed, answer.x.device)
-            (decoded,) = answer.marginals_from(noise, noise.counts)
-            drawn = from_noise(decoded, noise(noise_size(decoded) or 0))
-            point = torch.where(answer.observed, answer.x, answer.vae.point(decoded))
-            best[rows], sure[rows] = point.cpu(), decoded.log_prob(point).exp().mean(0).cpu()
-            ends[:, rows] = torch.quantile(drawn, drawn.new_tensor(ENDS), dim=0).cpu()
+            draws = draws_of.draws(answer)  # one pass for gains and predictions
+            told = (
+                gains_from(answer, offers, self.offers.asked, draws)
+                if sampled
+                else self.gains.expected(answer.x, answer.observed)
+            )
+            gains[rows] = told.masked_fill(~offers.open(answer.observed), -math.inf).cpu()
+            point = torch.where(answer.observed, answer.x, answer.vae.point(draws.decoded))
+            best[rows], sure[rows] = point.cpu(), draws.decoded.log_prob(point).exp().mean(0).cpu()
+            levels = draws.drawn.new_tensor(ENDS)
+            ends[:, rows] = torch.quantile(draws.drawn, levels, dim=0).cpu()
 
-        self.model.rows.ask(x, observed, _INTERVAL_DRAWS, fill)
+        self.model.rows.ask(x, observed, draws_of.num_draws * draws_of.num_samples // 8, fill)
+        return gains, self._cells(observed, best, sure, ends)
+
+    def _sampler(self) -> MixtureGain:
+        return MixtureGain(self.model.model, self.offers.offers, None, 2, DRAWS, self.seed)
+
+    def _cells(
+        self, observed: Tensor, best: Tensor, sure: Tensor, ends: Tensor
+    ) -> list[list[Expected]]:
         columns = self.model.table.modelled
         points, lows, highs = (self.model.table.values(each) for each in (best, *ends))
-        found: list[list[Expected]] = [[] for _ in x]
+        found: list[list[Expected]] = [[] for _ in best]
         for row, place in (~observed).nonzero().tolist():
             column, value = columns[place], points[place][row]
             if column.is_number:
