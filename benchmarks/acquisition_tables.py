@@ -1,0 +1,217 @@
+"""Predict a column of labelled tables after a few measurements, chosen in several ways.
+
+Usage: POSTMATCH_DATA=... python benchmarks/acquisition_tables.py --tables mushroom --seeds 0
+
+A model is fitted to 70 % of the rows. Of the others everything is hidden, or everything but two
+random columns; after each of five measurements the target is predicted by the model's own
+p(y | x_o), and what differs is what was measured. Where nothing is known all rows are alike, so
+that the first choice cannot be better than the best fixed one. Prints and writes one JSON line per
+table, seed, start and way of choosing.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holes import read_table
+from postmatch import TableModel, TableModelConfig, fit_table, load, save
+from postmatch.recipes.results import provenance
+from postmatch.table_acquiring import TableAcquirer, table_acquirer
+
+TABLES = {"mushroom": "x0", "adult": "income", "concrete": "x8"}
+SEEDS, STEPS, TEST_SHARE = (0, 1, 2, 3, 4), 5, 0.3
+STARTS = (0, 2)  # columns that are known of each row, chosen at random
+TEST_ROWS, ORDER_ROWS, ORDER_DRAWS = 1_000, 400, 16
+WAYS = ("random", "fixed", "target gain")
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N")
+    parser.add_argument("--models", type=Path, help="a folder to keep fitted models in")
+    parser.add_argument("--output", type=Path, default=Path("results/acquisition-tables.jsonl"))
+    arguments = parser.parse_args()
+    if "POSTMATCH_DATA" not in os.environ:
+        parser.error("POSTMATCH_DATA must name the folder that holds tabular/")
+    about, lines = provenance(torch.device("cpu")), []
+    for table in arguments.tables:
+        for seed in arguments.seeds:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # levels that only the test rows have
+                told = judged(table, seed, arguments.models)
+            for each in told:
+                lines.append(json.dumps({"table": table, "seed": seed} | each | about))
+                print(lines[-1], flush=True)
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text("\n".join([*lines, ""]))
+    return 0
+
+
+def judged(name: str, seed: int, models: Path | None) -> list[dict[str, Any]]:
+    """Return how well the target is told after each measurement, for each way of choosing."""
+    table, numbers, categories = read_table(name)
+    order = np.random.default_rng([crc32(name.encode()), seed]).permutation(len(table))
+    cut = round(TEST_SHARE * len(table))
+    train = table.iloc[np.sort(order[cut:])].reset_index(drop=True)
+    test = table.iloc[order[:cut][:TEST_ROWS]].reset_index(drop=True)
+    model = _fitted(train, numbers, categories, seed, models and models / f"{name}-{seed}")
+    sampled = table_acquirer(model, target=TABLES[name], seed=seed)
+    start = time.perf_counter()
+    gains = sampled.fit(train, most_known=(STEPS + 2) / len(model.table.modelled), seed=seed)
+    seconds = time.perf_counter() - start
+    x, there = model.table.encode(test)
+    kept = there[:, _place(sampled)]  # only rows whose target is known can be judged
+    rows, lines = Rows(x[kept], there[kept], _place(sampled)), []
+    for start in STARTS:
+        known = _some(rows, start, seed)
+        masks = {
+            "random": _in_random_order(rows, known, seed),
+            "fixed": _in_fixed_order(sampled, _training_rows(sampled, train, seed), rows, known),
+            "target gain": _chosen(gains, rows, known),
+        }
+        for way in WAYS:
+            curve = [_score(sampled, rows, each & rows.there) for each in masks[way]]
+            lines.append({"start": start, "way": way, "curve": curve})
+    number = model.table.modelled[rows.place].is_number
+    about = {
+        "target": TABLES[name],
+        "measure": "rmse" if number else "accuracy",
+        "all_known": _score(sampled, rows, rows.there),
+        "train_rows": len(train),
+        "rows": len(rows.x),
+        "network_seconds": round(seconds, 1),
+    }
+    return [line | about for line in lines]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Encoded rows, what they hold, and the place of the target."""
+
+    x: Tensor
+    there: Tensor
+    place: int
+
+
+def _fitted(
+    train: Any, numbers: list[str], categories: list[str], seed: int, folder: Path | None
+) -> TableModel:
+    """Return a model of moderate size: the benchmark compares choices, all by the same model."""
+    if folder is not None and folder.is_dir():
+        return load(folder, device="cpu")
+    size = min(16, len(numbers) + len(categories) + 2)
+    config = TableModelConfig(latent_size=size, mask_blocks=1, latent_components=4)
+    columns = {"numeric": numbers, "categorical": categories}
+    model = fit_table(train, **columns, config=config, max_steps=1_500, seed=seed, device="cpu")
+    if folder is not None:
+        save(model, folder)
+    return model
+
+
+def _place(asks: TableAcquirer) -> int:
+    assert asks.offers.asked is not None
+    return int(asks.offers.asked.nonzero())
+
+
+def _score(asks: TableAcquirer, rows: Rows, known: Tensor) -> float:
+    """Return the accuracy of levels, or the error of numbers in units of their deviation."""
+    told, truth = _predicted(asks, rows, known), rows.x[:, rows.place]
+    if asks.model.table.modelled[rows.place].is_number:
+        return float((told - truth).square().mean().sqrt() / truth.std())
+    return float((told == truth).float().mean())
+
+
+def _predicted(asks: TableAcquirer, rows: Rows, known: Tensor, num_samples: int = 32) -> Tensor:
+    hidden = torch.arange(known.shape[1]) == rows.place
+    return asks.model.rows.points(rows.x, known & ~hidden, num_samples)[:, rows.place]
+
+
+def _some(rows: Rows, count: int, seed: int) -> Tensor:
+    """Return so many columns of each row, the target not among them."""
+    return _order_of_each(rows, seed + 1_000) < count
+
+
+def _order_of_each(rows: Rows, seed: int) -> Tensor:
+    noise = torch.rand(rows.there.shape, generator=torch.Generator().manual_seed(seed))
+    noise[:, rows.place] = 2.0  # last
+    return noise.argsort(1).argsort(1)
+
+
+def _bought(rank: Tensor, known: Tensor) -> Tensor:
+    """Return what is known after each step if columns are bought by rank, known ones left out."""
+    rank = rank.masked_fill(known, rank.shape[1]).argsort(1).argsort(1)
+    return torch.stack([known | (rank < k) for k in range(STEPS + 1)])
+
+
+def _in_random_order(rows: Rows, known: Tensor, seed: int) -> Tensor:
+    return _bought(_order_of_each(rows, seed), known)
+
+
+def _chosen(gains: TableAcquirer, rows: Rows, known: Tensor) -> Tensor:
+    """Return the same where each row's gains choose."""
+    states = [known]
+    for _ in range(STEPS):
+        best = gains.gains(rows.x, states[-1] & rows.there)
+        best = best.masked_fill(~gains.offers.offers.open(states[-1]), -torch.inf).argmax(1)
+        states.append(states[-1] | gains.offers.offers.reveals[best])
+    return torch.stack(states)
+
+
+def _training_rows(asks: TableAcquirer, train: Any, seed: int) -> Rows:
+    x, there = asks.model.table.encode(train)
+    place = _place(asks)
+    told = there[:, place].nonzero()[:, 0]
+    pick = torch.randperm(len(told), generator=torch.Generator().manual_seed(seed))[:ORDER_ROWS]
+    return Rows(x[told[pick]], there[told[pick]], place)
+
+
+def _in_fixed_order(asks: TableAcquirer, train: Rows, rows: Rows, known: Tensor) -> Tensor:
+    """Return the same for one order for all rows, the best for training rows, greedily.
+
+    They start as the others do; what each further column brings is measured on them by the same
+    model: the log-likelihood of levels, the squared error of numbers.
+    """
+    start = _some(train, int(known[0].sum()), 0)
+    order: list[int] = []
+    for _ in range(STEPS + int(known[0].sum())):
+        losses = {
+            column: _loss(asks, train, train.there & (start | _of([*order, column], train)))
+            for column in range(train.x.shape[1])
+            if column not in (*order, train.place)
+        }
+        order.append(min(losses, key=losses.__getitem__))
+    others = [i for i in range(train.x.shape[1]) if i not in order]
+    rank = torch.tensor([*order, *others]).argsort()
+    rank[rows.place] = len(rank)
+    return _bought(rank.expand_as(known), known)
+
+
+def _of(columns: list[int], rows: Rows) -> Tensor:
+    return torch.tensor([i in columns for i in range(rows.x.shape[1])])
+
+
+def _loss(asks: TableAcquirer, rows: Rows, known: Tensor) -> float:
+    truth = rows.x[:, [rows.place]]
+    if asks.model.table.modelled[rows.place].is_number:
+        told = _predicted(asks, rows, known, ORDER_DRAWS)
+        return float((told - truth[:, 0]).square().mean())
+    hidden = torch.arange(known.shape[1]) == rows.place
+    chances = asks.model.rows.chances(rows.x, known & ~hidden, rows.place, ORDER_DRAWS)
+    return float(-chances.gather(1, truth.long()).clamp_min(1e-6).log().mean())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
