@@ -1,5 +1,6 @@
 """A table's model as ONNX files: the same choices and the same predictions."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,12 @@ def test_choices_are_those_of_torch(written: tuple[Path, TableAcquirer]) -> None
     best = choose(asks.gains, x, observed, price=-9.0).offer.tolist()
     found = [fast.choose(junk[i], observed[i].numpy(), price=-9.0)[0] for i in range(len(x))]
     assert found == best
+    facts = json.loads((folder / "acquirer.json").read_text())
+    assert facts["names"] == ["body", "income", "rooms", "owner"]
+    assert [[facts["columns"][i] for i in offer] for offer in facts["offers"]][0] == [
+        "weight",
+        "shirt",
+    ]
 
 
 def test_predictions_are_those_of_torch(written: tuple[Path, TableAcquirer]) -> None:

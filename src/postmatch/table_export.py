@@ -25,7 +25,8 @@ def export_table(folder: str | os.PathLike[str], acquirer: TableAcquirer) -> Non
     ``partial.onnx`` turns visible values and mask, side by side, and noise into a draw of z: a
     uniform that chooses the member of an ensemble, whose number then comes first in z, and for each
     entry a uniform and, after all of these, a standard normal. ``decoder.onnx`` turns z into means
-    of numbers and the most probable categories. Values are those of ``Table.encode``.
+    of numbers and the most probable categories. Values are those of ``Table.encode``; the names of
+    offers and of the columns of x stand in ``acquirer.json``.
 
     Args:
         folder: Where the files go.
@@ -49,7 +50,13 @@ def export_table(folder: str | os.PathLike[str], acquirer: TableAcquirer) -> Non
         DECODER: Part(_Means(model), (z,), ("z",), ("mean",)),
     }
     levels = [i for i, spec in enumerate(specs) if spec.kind == "category"]
-    about = {"latent_size": draws.size, "members": draws.members, "levels": levels}
+    about = {
+        "latent_size": draws.size,
+        "members": draws.members,
+        "levels": levels,
+        "names": list(acquirer.offers.names),
+        "columns": [column.name for column in acquirer.model.table.modelled],
+    }
     write_acquirer(folder, gains, count, parts, about)
 
 
