@@ -47,10 +47,7 @@ def test_choices_are_those_of_torch(written: tuple[Path, TableAcquirer]) -> None
     assert found == best
     facts = json.loads((folder / "acquirer.json").read_text())
     assert facts["names"] == ["body", "income", "rooms", "owner"]
-    assert [[facts["columns"][i] for i in offer] for offer in facts["offers"]][0] == [
-        "weight",
-        "shirt",
-    ]
+    assert [facts["columns"][i] for i in facts["offers"][0]] == ["weight", "shirt"]
 
 
 def test_predictions_are_those_of_torch(written: tuple[Path, TableAcquirer]) -> None:
