@@ -101,16 +101,21 @@ def test_what_is_hidden_is_never_read(junk: float) -> None:
     assert told[0].isfinite().all()
 
 
-@torch.no_grad()
-def test_what_is_attached_to_codes_knows_them_all_from_some() -> None:
+def pictures_of_one_level(rows: int) -> tuple[ExternalVAE, Tensor]:
+    """Return a VAE whose codes are the pixels' levels, of three, and pictures of one level each."""
     vae = from_functions(
         lambda x: (2.0 * x[:, 0]).long(),
         lambda z: Normal(z[:, None] / 2.0, 0.1),
         Categorical(logits=torch.zeros(3, 3, 3)),
         torch.zeros(2, 1, 3, 3),
     )
-    level = torch.randint(3, (600, 1, 1, 1)) / 2.0
-    x = level.expand(600, 1, 3, 3).contiguous()  # a picture of one level each
+    level = torch.randint(3, (rows, 1, 1, 1)) / 2.0
+    return vae, level.expand(rows, 1, 3, 3).contiguous()
+
+
+@torch.no_grad()
+def test_what_is_attached_to_codes_knows_them_all_from_some() -> None:
+    vae, x = pictures_of_one_level(600)
     model = small(vae, x, 120, masks=UniformCount(), learning_rate=1e-2)
     observed = torch.rand(100, 1, 3, 3) < 0.5
     observed[:, :, 0, 0] = True

@@ -15,7 +15,7 @@ from postmatch import fit_prior
 from postmatch.metrics import energy_distance
 from postmatch.testing import check_vae
 from postmatch.vaes.external import ExternalVAE, from_functions
-from test_attaching import OURS, TINY, small, state
+from test_attaching import OURS, TINY, pictures_of_one_level, small, state
 
 TWO = dataclasses.replace(TINY, components=2)
 SPREAD, NOISE = 0.4, 0.3  # of each cluster of z, and of x around z
@@ -92,14 +92,7 @@ def test_a_map_learns_that_its_positions_go_together() -> None:
 
 @torch.no_grad()
 def test_codes_learn_how_likely_they_are_together() -> None:
-    vae = from_functions(
-        lambda x: (2.0 * x[:, 0]).long(),
-        lambda z: Normal(z[:, None] / 2.0, 0.1),
-        Categorical(logits=torch.zeros(3, 3, 3)),
-        torch.zeros(2, 1, 3, 3),
-    )
-    level = torch.randint(3, (600, 1, 1, 1)) / 2.0
-    x = level.expand(600, 1, 3, 3)  # a picture of one level each: one choice of three, not nine
+    vae, x = pictures_of_one_level(600)
     better = fit_prior(vae, x, steps=100, sizes=TINY, learning_rate=1e-2)
     z = vae.encode(x).sample()
     assert (better.prior().log_prob(z).mean() + math.log(3)).abs() < 0.1
