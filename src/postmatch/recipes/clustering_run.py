@@ -31,6 +31,7 @@ from postmatch.training.plan import Progress
 from postmatch.vaes.vade import VaDE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FRACTIONS = tuple(i / 40 for i in range(41))
@@ -224,20 +225,37 @@ def _summary(runs: Sequence[dict[str, Any]], fractions: Sequence[float]) -> dict
 
 
 def figure_of(result: dict[str, Any]) -> "Figure":
-    """Return accuracy by the part that is seen, of both methods, each seed as a thin line."""
+    """Return accuracy by the part that is seen, and the lead over the supervised baseline.
+
+    Each seed is a thin line.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    for method, colour in (("ours", "tab:blue"), ("supervised", "tab:orange")):
-        curves = np.array([run["curves"][f"{method}_accuracy"] for run in result["runs"]])
-        for curve in curves:
-            axes.plot(result["fractions"], curve, color=colour, alpha=0.25, linewidth=0.8)
-        name = "Posterior Matching" if method == "ours" else "supervised by the clusters"
-        axes.plot(result["fractions"], np.median(curves, 0), color=colour, label=name)
-    axes.set(xlabel="part of the pixels that is seen", ylabel="accuracy", title=result["dataset"])
-    axes.legend(loc="lower right", frameon=False)
+    figure = Figure(figsize=(10.0, 4.0), layout="constrained")
+    accuracy, lead = figure.subplots(1, 2)
+    ours, theirs = (
+        np.array([run["curves"][f"{method}_accuracy"] for run in result["runs"]])
+        for method in ("ours", "supervised")
+    )
+    fractions = result["fractions"]
+    _draw(accuracy, fractions, ours, "tab:blue", "Posterior Matching")
+    _draw(accuracy, fractions, theirs, "tab:orange", "supervised by the clusters")
+    accuracy.set(ylabel="accuracy", title=result["dataset"])
+    accuracy.legend(loc="lower right", frameon=False)
+    lead.axhline(0.0, color="tab:orange", linewidth=0.8)
+    _draw(lead, fractions, 100.0 * (ours - theirs), "tab:blue", "")
+    lead.set(ylabel="points", title="Posterior Matching ahead of supervised")
+    figure.supxlabel("part of the pixels that is seen")
     return figure
+
+
+def _draw(
+    axes: "Axes", fractions: Sequence[float], curves: NDArray[np.float64], colour: str, name: str
+) -> None:
+    """Draw the curve of each seed, and their mean."""
+    for curve in curves:
+        axes.plot(fractions, curve, color=colour, alpha=0.25, linewidth=0.8)
+    axes.plot(fractions, curves.mean(0), color=colour, label=name)
 
 
 def _whole(values: Tensor) -> Whole:
