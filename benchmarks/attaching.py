@@ -75,10 +75,11 @@ def run(x: Tensor, test: Tensor, given: argparse.Namespace) -> dict[str, Any]:
     vae = adapted(frozen, x)
     attached = attach(vae, x, masks=masks_of("mnist"), steps=steps, max_seconds=limit, sizes=sizes)
     seconds = time.monotonic() - start
-    say(f"attached in {seconds:.0f} s: {attached.partial.facts}")
+    scores = {"attached": filled_psnr(attached, test)}
+    say(f"attached in {seconds:.0f} s: {scores['attached']:.2f} dB, {attached.partial.facts}")
     both, joint = train_together(x, sizes, given.tiny, 3 if given.tiny else 0, stranger + seconds)
-    say(f"trained together in {joint:.0f} s")
-    scores = {"attached": filled_psnr(attached, test), "joint": filled_psnr(both, test)}
+    scores["joint"] = filled_psnr(both, test)
+    say(f"trained together in {joint:.0f} s: {scores['joint']:.2f} dB")
     return {
         **{f"psnr_{name}": round(score, 3) for name, score in scores.items()},
         "difference": round(scores["attached"] - scores["joint"], 3),
