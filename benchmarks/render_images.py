@@ -243,6 +243,8 @@ def cost_section(costs: Sequence[Result]) -> str:
     if priors := {c["parameters"]["prior"] for c in lines if "prior" in c["parameters"]}:
         counts = " or ".join(f"{count:,}" for count in sorted(priors))
         text += f"Of its parameters, {counts} are those of its prior, which no step here trains.\n"
+    if shared := max((c.get("side_by_side", 1) for c in lines), default=1) - 1:
+        text += f"Up to {shared} others were timed on the same GPU at the same time.\n"
     return "\n".join([text, *table(COST_HEADINGS, [cost_row(line) for line in lines]), ""])
 
 
