@@ -1,6 +1,7 @@
 """Training of a network on what measurements really told of a target, in rows that hold both."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,16 +13,31 @@ from postmatch.distributions.mixed import MixedColumns
 from postmatch.distributions.noise import from_noise, noise_size
 from postmatch.masks import MaskDistribution
 from postmatch.mixture_gains import check_target, moved_noise
+from postmatch.nets.gains import TableGainNet
+from postmatch.partial import MaskedEncoder
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Progress, Report
 
 _TINY = 1e-6
-_TRUTH = 0.3  # how much the true cell counts beside what the model expects of it: it is noisy
 _ASTRAY = 0.2  # how often a step is taken at random, to see where others lead
+_KNOWN = 3  # cells that are known before a walk, at most
+
+
+class Told(NamedTuple):
+    """What measurements told of a target, each ``(more, batch)``.
+
+    Args:
+        expected: What the model expects once the measurement is seen; it varies little.
+        real: By the target's true value. If the model is right, both have the same mean.
+    """
+
+    expected: Tensor
+    real: Tensor
 
 
 def fit_realised(
     acquirer: AmortisedGain,
+    net: TableGainNet,
     model: MatchedVAE,
     rows: Tensor,
     available: Tensor,
@@ -34,23 +50,28 @@ def fit_realised(
 ) -> Report:
     r"""Regress a network on how much better a target was told after each measurement.
 
-    .. math:: \mathbb{E} \left[ f_i(x_o) - \log p(x_t \mid x_o, x_i) + \log p(x_t \mid x_o)
-        \right]^2
+    .. math:: \mathbb{E} \left[ f_i(x_o) - e_i \right]^2 + \left[ h_i(o) - (r_i - e_i) \right]^2
 
-    over rows of the table. If the model is right this teaches the expected information; where it
-    errs, what misleads it counts for less. Numbers are scored as of a Gaussian. Of levels the true
-    one has three tenths of the weight, and what the model expects once :math:`x_i` is seen has the
-    others: rare levels would teach little but noise.
+    over rows of the table, where :math:`r_i` is what seeing :math:`x_i` really told, and
+    :math:`e_i` what the model makes of it once it is seen; the gain is :math:`f_i + h_i`. Of levels
+    these are :math:`\log p(x_t \mid x_o, x_i) - \log p(x_t \mid x_o)` and its mean under the first.
+    Of numbers they are half of the part by which the squared error, or the variance, has become
+    smaller: no more nats than a Gaussian loses of its entropy.
+
+    If the model is right, :math:`h` is zero. Where it errs, what misleads it counts for less; since
+    errors of single rows are noise for the most part, this may depend on the columns that are seen,
+    and not on their values.
 
     Args:
         acquirer: What is trained.
+        net: Its network.
         model: A matched VAE of a table, which stays as it is.
         rows: Of the table, on the device to train on.
         available: What they hold.
         target: Columns that are asked about, bool, ``(columns,)``.
         masks: What is observed in training.
-        how: How long; its samples are draws of z behind each prediction. Rows that walk have taken
-            any number of steps, some of them at random.
+        how: How long; its samples are draws of z behind each prediction. Rows that walk knew up to
+            three cells and have taken any number of steps, some of them at random.
         seed: Of batches, masks and draws.
         show: Told of the progress.
     """
@@ -66,32 +87,47 @@ def fit_realised(
         size = (min(how.batch_size, len(told)),)
         row = told[torch.randint(len(told), size, generator=generator, device=rows.device)]
         x, there = rows[row], available[row]
-        observed = masks.sample(there.shape, generator) & there & ~target
+        shape = there.shape
+        observed = masks.sample(shape, generator) & there & ~target
         walking = round(how.walking * len(x))
-        observed[:walking] = _walked(acquirer, x[:walking], there[:walking], how, generator)
+        some = _few(shape, generator) & there & ~target
+        walked = _walked(acquirer, x[:walking], some[:walking], there[:walking], how, generator)
+        observed = torch.cat([walked, observed[walking:]])
         picked = torch.randperm(len(reveals), generator=generator, device=rows.device)
-        new = reveals[picked[: how.num_offers]]  # (offers, columns)
+        picked = picked[: how.num_offers]
+        new = reveals[picked]  # (offers, columns)
         shown = torch.cat([observed[None], observed | new[:, None]])  # (1 + offers, batch, columns)
         with torch.no_grad():
-            gain = _told(model, x, shown, target, how.num_samples, generator).mT
+            expected, real = _told(model, x, shown, target, how.num_samples, generator)
+        parts = net.parts(MaskedEncoder.side_by_side(x, observed))
+        error = (parts.by_values[:, picked] - expected.mT).square()
+        error += (parts.by_mask[:, picked] - (real - expected).mT).square()
         counted = ((new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)).to(x.dtype)
-        error = acquirer.expected(x, observed)[:, picked[: how.num_offers]] - gain
-        return {"gain": (counted * error.square()).sum() / counted.sum().clamp_min(1.0)}
+        return {"gain": (counted * error).sum() / counted.sum().clamp_min(1.0)}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
+
+
+def _few(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Return a few random columns of each row, or none."""
+    device = generator.device
+    rank = torch.rand(shape, generator=generator, device=device).argsort(1).argsort(1)
+    count = torch.randint(_KNOWN + 1, (shape[0], 1), generator=generator, device=device)
+    return rank < count
 
 
 @torch.no_grad()
 def _walked(
     acquirer: AmortisedGain,
     x: Tensor,
+    known: Tensor,
     there: Tensor,
     how: AcquisitionPlan,
     generator: torch.Generator,
 ) -> Tensor:
-    """Return what is observed where the network's own choices led rows that knew nothing."""
+    """Return what is observed where the network's own choices led rows that knew a little."""
     reveals, device = acquirer.offers.reveals.to(x.device), x.device
-    bought = torch.zeros_like(there)
+    bought = known
     steps = torch.randint(how.walk_steps + 1, (len(x),), generator=generator, device=device)
     for step in range(how.walk_steps):
         gains = acquirer(x, bought & there)
@@ -110,8 +146,8 @@ def _told(
     target: Tensor,
     num_samples: int,
     generator: torch.Generator,
-) -> Tensor:
-    """Return what was told of the target by all that is shown after the first, ``(more, batch)``.
+) -> Told:
+    """Return what was told of the target by all that is shown after the first.
 
     Args:
         model: Predicts.
@@ -131,42 +167,45 @@ def _told(
     (decoded,) = given.marginals_from(noise, (num_samples,))
     assert isinstance(decoded, MixedColumns)
     drawn = from_noise(decoded, noise(noise_size(decoded) or 0))
-    gain = x.new_zeros(count - 1, batch)
+    parts = []
     for column in target.nonzero()[:, 0].tolist():
         truth = x[:, column]
         if decoded.layout.specs[column].kind == "number":
             variance, mean = torch.var_mean(drawn[..., column], 0)
-            parts = variance.clamp_min(_TINY).view(count, batch), mean.view(count, batch)
-            gain += told_of_number(*parts, truth)
+            variance = variance.clamp_min(_TINY).view(count, batch)
+            parts.append(told_of_number(variance, mean.view(count, batch), truth))
         else:
             chance = decoded.probs(column).mean(0).clamp_min(_TINY)
-            gain += told_of_level(chance.view(count, batch, -1), truth)
-    return gain
+            parts.append(told_of_level(chance.view(count, batch, -1), truth))
+    expected, real = (torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+    return Told(expected, real)
 
 
-def told_of_level(chance: Tensor, truth: Tensor) -> Tensor:
-    r"""Return by how much what is seen made the true level more probable, ``(more, batch)``.
+def told_of_level(chance: Tensor, truth: Tensor) -> Told:
+    r"""Return by how much what is seen made the true level more probable.
 
-    The truth is mixed with what the model expects of it, which is
-    :math:`\mathrm{KL}(p(x_t \mid x_i, x_o) \,\|\, p(x_t \mid x_o))` and far less noisy.
+    Expected is :math:`\mathrm{KL}(p(x_t \mid x_i, x_o) \,\|\, p(x_t \mid x_o))`.
 
     Args:
         chance: Of the levels before and after more is seen, ``(1 + more, batch, levels)``.
         truth: The codes of the levels, ``(batch,)``.
     """
     log_ratio = chance[1:].log() - chance[0].log()  # (more, batch, levels)
-    expected = (chance[1:] * log_ratio).sum(-1)
     level = truth.long()[None, :, None].expand(len(log_ratio), -1, 1)
-    return torch.lerp(expected, log_ratio.gather(-1, level)[..., 0], _TRUTH)
+    return Told((chance[1:] * log_ratio).sum(-1), log_ratio.gather(-1, level)[..., 0])
 
 
-def told_of_number(variance: Tensor, mean: Tensor, truth: Tensor) -> Tensor:
-    """Return by how much what is seen made the true number more probable, as of a Gaussian.
+def told_of_number(variance: Tensor, mean: Tensor, truth: Tensor) -> Told:
+    """Return half of the part by which what is seen made the squared error smaller.
+
+    Expected is the same of the variance. For a Gaussian, -log(1 - part) / 2 nats are told, which is
+    half of the part at least.
 
     Args:
         variance: Before and after more is seen, ``(1 + more, batch)``.
         mean: Likewise.
         truth: The numbers, ``(batch,)``.
     """
-    error = (truth - mean).square() / variance
-    return 0.5 * (variance[0].log() - variance[1:].log() + error[0] - error[1:])
+    error = (truth - mean).square()
+    halves = ((each[0] - each[1:]) / (2.0 * variance[0]) for each in (variance, error))
+    return Told(*halves)

@@ -6,18 +6,15 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from postmatch.acquisition import Acquirer, AmortisedGain, acquire, choose
 from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised
 from postmatch.conditioning import Conditional
-from postmatch.distributions.columns import ColumnSpec
 from postmatch.masks import MaskDistribution, Mixture, Pattern, UniformCount
 from postmatch.mixture_gains import MixtureGain, gains_from, mixture_teacher
 from postmatch.models import TableModel
-from postmatch.nets.columns import ColumnFeatures
-from postmatch.nets.linear import Linear
-from postmatch.nets.mlp import ResidualMLP
+from postmatch.nets.gains import TableGainNet
 from postmatch.randomness import seeded
 from postmatch.realised_gains import fit_realised
 from postmatch.table_offers import Advice, Expected, Names, Ranked, TableOffers, table_offers
@@ -27,7 +24,6 @@ from postmatch.training.plan import Plan, Progress
 
 SAMPLES, DRAWS = 32, 128  # of what would be seen, and of z
 ENDS = (0.05, 0.95)  # of an interval
-_WIDTH, _BLOCKS = 128, 2
 _PATTERN_WEIGHT = 0.3  # how often the holes of another row are the mask
 
 
@@ -182,15 +178,15 @@ class TableAcquirer:
         masks = _masks(seen, most_known)
         plan = Plan(steps, learning_rate=3e-3, warmup=min(100, steps // 10 + 1), average=0.99)
         told: dict[str, Any] = {"seed": seed, "show": show}
+        every = len(offers.costs)
         with seeded(seed), one_thread():
-            net = TableGainNet(self.model.table.specs, len(offers.costs)).to(x.device)
+            net = TableGainNet(self.model.table.specs, every).to(x.device)
             gains, model = AmortisedGain(net, offers), self.model.model
             if realised and asked is not None:
-                walk = max(1, round(most_known * len(offers.costs)))
-                how = AcquisitionPlan(plan, 64, 4, 16, walking=0.5, walk_steps=walk)
-                fit_realised(gains, model, x, there, asked, masks, how, **told)
+                walk = max(1, round(most_known * every))
+                how = AcquisitionPlan(plan, 32, every, 16, walking=0.5, walk_steps=walk)
+                fit_realised(gains, net, model, x, there, asked, masks, how, **told)
             else:
-                every = len(offers.costs)
                 how = AcquisitionPlan(plan, batch_size=32, num_offers=every, num_samples=8)
                 told |= {"teacher": mixture_teacher(asked), "available": seen}
                 fit_amortised(gains, model, x, masks, how, **told)
@@ -263,28 +259,6 @@ def _masks(there: Tensor, most_known: float) -> MaskDistribution:
     if most_known < 1.0:  # which the holes of other rows know nothing of
         return some
     return Mixture((some, Pattern(there)), (1.0 - _PATTERN_WEIGHT, _PATTERN_WEIGHT))
-
-
-@final
-class TableGainNet(nn.Module):
-    """From values and mask side by side, by way of features of columns, to gains.
-
-    Args:
-        specs: The columns.
-        num_offers: How many gains.
-    """
-
-    def __init__(self, specs: Sequence[ColumnSpec], num_offers: int) -> None:
-        super().__init__()
-        self.features = ColumnFeatures(specs)
-        self.body = ResidualMLP(self.features.num_features, _WIDTH, _BLOCKS)
-        self.last = Linear(_WIDTH, num_offers)
-
-    def forward(self, seen: Tensor) -> Tensor:
-        """Return ``(batch, offers)``."""
-        x, observed = seen.chunk(2, dim=1)
-        gains: Tensor = self.last(self.body(self.features(x, observed > 0.5)))
-        return gains
 
 
 @final
