@@ -104,3 +104,17 @@ def test_a_model_is_exported_and_chooses_without_torch(
     refused = call("export", people, "--onnx", "file", *wishes)
     assert refused.exit_code == 2
     assert "is a file" in refused.output
+
+
+def test_numbers_that_the_model_has_never_seen_are_warned_of(kept: Path, call: Call) -> None:
+    column = next(c for c in load(kept, device="cpu").table.modelled if c.name == "age")
+    within, beyond = (column.low + column.high) / 2, column.high + 100.0
+    usual = call("acquire", "-m", kept, "--given", f"age={within}")
+    assert "outside" not in usual.output
+    odd = call("acquire", "-m", kept, "--given", f"age={beyond}")
+    assert odd.exit_code == 0, odd.output
+    assert "outside what the model was fitted on" in odd.output
+    asked = call(
+        "acquire", "-m", kept, "-i", "--target", "town", stdin=f"{beyond}\nquit\n".encode()
+    )
+    assert asked.output.count("outside what the model was fitted on") == 1

@@ -56,6 +56,7 @@ def acquire(
             raise typer.BadParameter("--json and --interactive are two ways to answer; choose one")
         asks = acquiring.acquirer(loaded(here, model), running.seed)
         _check_target(asks, values)
+        _warn_of(here, asks, values)
         if interactive:
             _converse(here, asks, values, price)
             return
@@ -68,6 +69,20 @@ def _check_target(asks: "TableAcquirer", values: dict[str, str]) -> None:
     for name in asks.offers.target:
         if name in values:
             raise typer.BadParameter(f"--given tells {name}, which is the --target")
+
+
+def _warn_of(here: Session, asks: "TableAcquirer", values: dict[str, str]) -> None:
+    """Warn of numbers that the model has never seen the like of: they are taken as they are."""
+    from postmatch.cli.wording import contents, written
+
+    table = asks.model.table
+    x, observed = table.encode(table.frame_from([values]))
+    for place in observed[0].nonzero()[:, 0].tolist():
+        column = table.modelled[place]
+        (value,) = column.decode(x[:, place].double().numpy(), clip=False)
+        if column.is_number and not column.low <= value <= column.high:
+            told = f"{column.name} {written(column, value)}"
+            here.warn(f"{told}: outside what the model was fitted on, {contents(column)}")
 
 
 def _advice(
@@ -157,6 +172,7 @@ def _converse(here: Session, asks: "TableAcquirer", values: dict[str, str], pric
             return
         if not answer:
             skipped.add(best.name)
+        _warn_of(here, asks, answer)
         values = values | answer
 
 
