@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 PANDAS2 := $(VENV)/pandas2
-PYTEST := $(BIN)/python -m pytest --doctest-modules src/postmatch tests
+# Each test has one thread; a file stays with one worker, whose models its tests share.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --doctest-modules src/postmatch tests
 
 # Which part of the benchmark `make bench` runs; POSTMATCH_DATA names the folder that holds tabular/.
 BENCH ?= --tables abalone breast_cancer --seeds 0 --mechanisms mcar --methods mean knn postmatch --output build/imputation.jsonl

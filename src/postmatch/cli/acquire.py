@@ -14,9 +14,11 @@ from postmatch.cli.session import Session, session
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from torch import Tensor
 
     from postmatch.table_acquiring import TableAcquirer
     from postmatch.table_offers import Advice, Expected, Ranked
+    from postmatch.tables.column import Column
 
 EXAMPLES = """
     postmatch acquire -m people.model --given age=54,sex=F
@@ -73,16 +75,22 @@ def _check_target(asks: "TableAcquirer", values: dict[str, str]) -> None:
 
 def _warn_of(here: Session, asks: "TableAcquirer", values: dict[str, str]) -> None:
     """Warn of numbers that the model has never seen the like of: they are taken as they are."""
-    from postmatch.cli.wording import contents, written
-
     table = asks.model.table
     x, observed = table.encode(table.frame_from([values]))
     for place in observed[0].nonzero()[:, 0].tolist():
-        column = table.modelled[place]
-        (value,) = column.decode(x[:, place].double().numpy(), clip=False)
-        if column.is_number and not column.low <= value <= column.high:
-            told = f"{column.name} {written(column, value)}"
-            here.warn(f"{told}: outside what the model was fitted on, {contents(column)}")
+        if odd := _oddity(table.modelled[place], x[:, place]):
+            here.warn(odd)
+
+
+def _oddity(column: "Column", x: "Tensor") -> str | None:
+    """Return that a number is beyond those seen, None if it is not."""
+    from postmatch.cli.wording import contents, written
+
+    (value,) = column.decode(x.double().numpy(), clip=False)
+    if not column.is_number or column.low <= value <= column.high:
+        return None
+    told = f"{column.name} {written(column, value)}"
+    return f"{told}: outside what the model was fitted on, {contents(column)}"
 
 
 def _advice(
@@ -167,18 +175,15 @@ def _converse(here: Session, asks: "TableAcquirer", values: dict[str, str], pric
         if not advice.offers:
             return
         best = advice.offers[0]
-        answer = _answer(here, asks, best, values)
+        answer = _answer(here, asks, best)
         if answer is None:
             return
         if not answer:
             skipped.add(best.name)
-        _warn_of(here, asks, answer)
         values = values | answer
 
 
-def _answer(
-    here: Session, asks: "TableAcquirer", offer: "Ranked", values: dict[str, str]
-) -> dict[str, str] | None:
+def _answer(here: Session, asks: "TableAcquirer", offer: "Ranked") -> dict[str, str] | None:
     """Return the values of an offer's columns, none if it is skipped, None to stop."""
     found: dict[str, str] = {}
     for cell in offer.expected:
@@ -191,24 +196,26 @@ def _answer(
                 return None
             if text.lower() in SKIP:
                 return {}
-            reason = _refusal(asks, values, {cell.column.name: text})
-            if reason is None:
+            refusal, oddity = _judged(asks, cell.column, text)
+            if oddity is not None:
+                here.warn(oddity)
+            if refusal is None:
                 found[cell.column.name] = text
                 break
-            here.fail(reason)
+            here.fail(refusal)
     return found
 
 
-def _refusal(asks: "TableAcquirer", values: dict[str, str], new: dict[str, str]) -> str | None:
-    """Return why a value cannot be taken, None if it can."""
-    ((name, text),) = new.items()
+def _judged(asks: "TableAcquirer", column: "Column", text: str) -> tuple[str | None, str | None]:
+    """Return why a value cannot be taken, and why it is odd, None if it can be or is not."""
+    table, name = asks.model.table, column.name
     if text in MISSING:
-        return f"{name} wants a value, or skip, or quit"
+        return f"{name} wants a value, or skip, or quit", None
     try:
-        frame = asks.model.table.frame_from([values | new])
+        x, observed = table.encode(table.frame_from([{name: text}]))
     except ValueError as error:
-        return str(error)
-    place = [column.name for column in asks.model.table.modelled].index(name)
-    if not asks.encode(frame)[1][0, place]:
-        return f"{name} wants a value, got {text!r}, which means none; skip leaves it out"
-    return None
+        return str(error), None
+    place = [each.name for each in table.modelled].index(name)
+    if not observed[0, place]:
+        return f"{name} wants a value, got {text!r}, which means none; skip leaves it out", None
+    return None, _oddity(column, x[:, place])
