@@ -28,7 +28,9 @@ def test_singular_values_come_near_one_and_their_vectors_stay() -> None:
 def test_the_size_of_a_gradient_does_not_matter_and_zeros_stay_zeros() -> None:
     torch.manual_seed(0)
     gradient = torch.randn(2, 16, 16)
-    assert_close(orthogonalised(1000.0 * gradient), orthogonalised(gradient))
+    # Three polynomials magnify what is rounded, on some processors more, by 8.3 * 4.1 * 3.9.
+    both = orthogonalised(1000.0 * gradient), orthogonalised(gradient)
+    assert_close(*both, atol=1e-4, rtol=0.0)
     assert not orthogonalised(torch.zeros(1, 16, 16)).any()
 
 
