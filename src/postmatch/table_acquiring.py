@@ -162,7 +162,8 @@ class TableAcquirer:
         """Return the same with one network that tells all gains at once, in microseconds.
 
         Args:
-            data: Rows to learn from, such as those that the model was fitted on.
+            data: Rows to learn from, with a target better others than those that the model was
+                fitted on: it knows these too well, and so seems to need less.
             realised: With a target, learn what measurements really told of it in these rows, so
                 that what misleads the model counts for less; otherwise what the model expects.
             most_known: The largest part of the columns that rows will show when it is asked.
