@@ -4,10 +4,10 @@ Usage: POSTMATCH_DATA=... python benchmarks/acquisition_tables.py --tables yeast
 
 Of 70 % of the rows, four fifths are for the model, and the rest for the ways of choosing: a model
 knows its own rows too well to tell from them what is worth measuring. Of all other rows everything
-is hidden, or everything but one random column; after each of five measurements the target is predicted by the model's own
-p(y | x_o), and what differs is what was measured. Where nothing is known all rows are alike, so
-that the first choice cannot be better than the best fixed one. Prints and writes one JSON line per
-table, seed, start and way of choosing.
+is hidden, or everything but one random column; after each of five measurements the target is
+predicted by the model's own p(y | x_o), and what differs is what was measured. Where nothing is
+known all rows are alike, so that the first choice cannot be better than the best fixed one. Prints
+and writes one JSON line per table, seed, start and way of choosing.
 """
 
 import argparse
