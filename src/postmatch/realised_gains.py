@@ -37,7 +37,6 @@ class Told(NamedTuple):
 
 def fit_realised(
     acquirer: AmortisedGain,
-    net: TableGainNet,
     model: MatchedVAE,
     rows: Tensor,
     available: Tensor,
@@ -63,8 +62,7 @@ def fit_realised(
     and not on their values.
 
     Args:
-        acquirer: What is trained.
-        net: Its network.
+        acquirer: What is trained, with a :class:`TableGainNet`.
         model: A matched VAE of a table, which stays as it is.
         rows: Of the table, on the device to train on.
         available: What they hold.
@@ -76,6 +74,8 @@ def fit_realised(
         show: Told of the progress.
     """
     check_target(acquirer.offers, target)
+    net = acquirer.net
+    assert isinstance(net, TableGainNet)
     model.eval().requires_grad_(False)
     generator = torch.Generator(rows.device).manual_seed(seed)
     reveals, target = acquirer.offers.reveals.to(rows.device), target.to(rows.device)
@@ -87,10 +87,9 @@ def fit_realised(
         size = (min(how.batch_size, len(told)),)
         row = told[torch.randint(len(told), size, generator=generator, device=rows.device)]
         x, there = rows[row], available[row]
-        shape = there.shape
-        observed = masks.sample(shape, generator) & there & ~target
+        observed = masks.sample(there.shape, generator) & there & ~target
         walking = round(how.walking * len(x))
-        some = _few(shape, generator) & there & ~target
+        some = _few(there.shape, generator) & there & ~target
         walked = _walked(acquirer, x[:walking], some[:walking], there[:walking], how, generator)
         observed = torch.cat([walked, observed[walking:]])
         picked = torch.randperm(len(reveals), generator=generator, device=rows.device)
@@ -99,9 +98,9 @@ def fit_realised(
         shown = torch.cat([observed[None], observed | new[:, None]])  # (1 + offers, batch, columns)
         with torch.no_grad():
             expected, real = _told(model, x, shown, target, how.num_samples, generator)
-        parts = net.parts(MaskedEncoder.side_by_side(x, observed))
-        error = (parts.by_values[:, picked] - expected.mT).square()
-        error += (parts.by_mask[:, picked] - (real - expected).mT).square()
+        by_values, by_mask = net.parts(MaskedEncoder.side_by_side(x, observed))
+        error = (by_values[:, picked] - expected.mT).square()
+        error += (by_mask[:, picked] - (real - expected).mT).square()
         counted = ((new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)).to(x.dtype)
         return {"gain": (counted * error).sum() / counted.sum().clamp_min(1.0)}
 

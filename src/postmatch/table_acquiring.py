@@ -186,7 +186,7 @@ class TableAcquirer:
             if realised and asked is not None:
                 walk = max(1, round(most_known * every))
                 how = AcquisitionPlan(plan, 32, every, 16, walking=0.5, walk_steps=walk)
-                fit_realised(gains, net, model, x, there, asked, masks, how, **told)
+                fit_realised(gains, model, x, there, asked, masks, how, **told)
             else:
                 how = AcquisitionPlan(plan, batch_size=32, num_offers=every, num_samples=8)
                 told |= {"teacher": mixture_teacher(asked), "available": seen}
