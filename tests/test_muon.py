@@ -1,4 +1,4 @@
-"""Orthogonal steps: what they are, and that the loop takes them for square matrices only."""
+"""Orthogonal steps: what they are, and which matrices the loop takes them for."""
 
 import pytest
 import torch
@@ -25,6 +25,15 @@ def test_singular_values_come_near_one_and_their_vectors_stay() -> None:
     assert diagonal.max() < 1.9
 
 
+@pytest.mark.parametrize("shape", [(3, 16, 40), (3, 40, 16)])
+def test_the_shorter_side_of_a_matrix_is_made_orthogonal(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    values = torch.linalg.svdvals(orthogonalised(torch.randn(shape)))
+    assert values.shape == (3, 16)
+    assert values.min() > 0.18
+    assert values.max() < 1.9
+
+
 def test_the_size_of_a_gradient_does_not_matter_and_zeros_stay_zeros() -> None:
     torch.manual_seed(0)
     gradient = torch.randn(2, 16, 16)
@@ -46,6 +55,15 @@ def test_a_step_is_momentum_made_orthogonal_after_decay() -> None:
     muon.step(torch.tensor(0.1), torch.tensor(0.0), torch.tensor(True))
     momentum = 0.95 * first + second
     assert_close(matrix, expected - 0.1 * orthogonalised(second + 0.95 * momentum))
+
+
+def test_a_step_that_widens_is_longer() -> None:
+    torch.manual_seed(0)
+    gradient = torch.randn(1, 64, 16)
+    wide, tall = torch.zeros(1, 16, 64), torch.zeros(1, 64, 16)
+    muon = Muon([wide, tall], [gradient.mT.contiguous(), gradient])
+    muon.step(torch.tensor(0.1), torch.tensor(0.0), torch.tensor(True))
+    assert_close(tall, 2.0 * wide.mT)
 
 
 def ill_conditioned(rate: float) -> float:
@@ -71,13 +89,33 @@ def test_orthogonal_steps_learn_small_directions_too() -> None:
 
 def test_square_matrices_are_kept_apart_by_their_size() -> None:
     net = nn.Sequential(nn.Linear(3, 32), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 1))
-    flats = flatten(net, squares_apart=True)
-    assert sorted((flat.kind.side, len(flat.parameters)) for flat in flats) == [
-        (0, 2),
-        (0, 4),
-        (32, 2),
-    ]
-    assert all(flat.kind.side == 0 for flat in flatten(net))
+    flats = flatten(net, apart="square")
+    found = {(flat.kind.sides, flat.kind.is_matrix): len(flat.parameters) for flat in flats}
+    assert found == {(None, True): 2, (None, False): 4, ((32, 32), True): 2}
+    assert all(flat.kind.sides is None for flat in flatten(net))
+
+
+def test_any_matrices_are_kept_apart_but_narrow_ones() -> None:
+    net = nn.ModuleList([nn.Linear(20, 40), nn.Conv2d(20, 32, 3), nn.Conv2d(1, 32, 3)])
+    flats = flatten(net, apart="any")
+    found = {(flat.kind.sides, flat.kind.is_matrix): len(flat.parameters) for flat in flats}
+    expected = {((40, 20), True): 1, ((32, 180), True): 1, (None, True): 1, (None, False): 3}
+    assert found == expected
+
+
+def test_a_convolution_learns_by_orthogonal_steps() -> None:
+    torch.manual_seed(0)
+    net, truth = nn.Conv2d(16, 32, 3), nn.Conv2d(16, 32, 3)
+    x = torch.randn(32, 16, 6, 6)
+    wanted = truth(x).detach()
+    plan = Plan(300, learning_rate=1e-2, orthogonal_rate=0.05, orthogonal="any", warmup=1)
+    train(net, lambda _: {"square": (net(x) - wanted).square().mean()}, plan)
+    assert (net.weight - truth.weight).square().mean() < 0.05 * truth.weight.square().mean()
+
+
+def test_only_known_shapes_are_asked_for() -> None:
+    with pytest.raises(ValueError, match="orthogonal must be square or any"):
+        Plan(1, orthogonal="round")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.01])

@@ -57,6 +57,8 @@ class Config:
         dropout: In these.
         steps: How many updates.
         batch_size: Images per update.
+        orthogonal_rate: Of steps that are orthogonal matrices; 0 for steps of Adam.
+        orthogonal: Which matrices take these.
         average: Decay of the running average of the weights.
         keep_best: Whether held-out images choose the weights.
     """
@@ -79,6 +81,8 @@ class Config:
     steps: int = 30_000
     batch_size: int = 128
     learning_rate: float = 1e-3
+    orthogonal_rate: float = 0.0
+    orthogonal: Literal["square", "any"] = "any"
     schedule: RateSchedule = "cosine"
     final_rate: float = 0.01
     warmup: int = 200
@@ -125,6 +129,7 @@ def config_of(dataset: Dataset, model: Model) -> Config:
             model,
             encoder="64x3,64d2,32x6,32d2,16x4,16d2,8x3,8d2,4x2,4d4,1x2",
             decoder="1x2,4m1,4x2,8m4,8x4,16m8,16x6,32m16,32x8,64m32,64x4",
+            batch_size=32,
         )
     return Config(
         dataset,

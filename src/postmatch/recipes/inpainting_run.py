@@ -91,10 +91,11 @@ def train(
     before, start = read_model(path, weights, device) if go_on else ({}, None)
     config = Config(**before["config"]) if go_on else config_of(dataset, model)
     config = config if steps is None else dataclasses.replace(config, steps=steps)
-    rate = config.learning_rate * (_AGAIN if go_on else 1.0)
+    part = _AGAIN if go_on else 1.0
+    rates = {name: part * getattr(config, name) for name in ("learning_rate", "orthogonal_rate")}
     rows, held_out = training_images(dataset, device)
     trained, report = fit(
-        dataclasses.replace(config, learning_rate=rate),
+        dataclasses.replace(config, **rates),
         rows,
         held_out,
         model=start,

@@ -1,14 +1,16 @@
 """Parameters laid end to end, so that one call updates, clips or averages them all."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from postmatch.nets.linear import Half
 
-_SMALLEST_SQUARE = 16
+Shapes = Literal["none", "square", "any"]
+_DIMENSIONS = {"none": (), "square": (2,), "any": (2, 4)}  # of linear layers and convolutions
+_SMALLEST_SIDE = 16
 _ALIGNED = 64  # numbers
 
 
@@ -18,8 +20,8 @@ class Kind(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     is_matrix: bool
-    side: int
-    """Of square matrices, if those are kept apart; otherwise 0."""
+    sides: tuple[int, int] | None
+    """Of matrices that are kept apart, rows and columns; otherwise None."""
 
 
 @final
@@ -38,7 +40,7 @@ class FlatParameters:
         self, parameters: Iterable[nn.Parameter], kind: Kind, *, halved: bool = False
     ) -> None:
         self.parameters, self.kind = list(parameters), kind
-        starts, length = _starts(self.parameters, packed=kind.side > 0)
+        starts, length = _starts(self.parameters, packed=kind.sides is not None)
         like = {"dtype": kind.dtype, "device": kind.device}
         self.vector = nn.Parameter(torch.zeros(length, **like))  # type: ignore[call-overload]
         self.gradient: Tensor = torch.zeros_like(self.vector)
@@ -82,14 +84,21 @@ class FlatParameters:
 
 
 def flatten(
-    module: nn.Module, *, squares_apart: bool = False, halved: bool = False
+    module: nn.Module, *, apart: Shapes = "none", halved: bool = False
 ) -> list[FlatParameters]:
-    """Flatten what is to be trained of a module, by kind; see :class:`FlatParameters`."""
+    """Flatten what is to be trained of a module, by kind; see :class:`FlatParameters`.
+
+    Args:
+        module: What is trained.
+        apart: Which matrices are kept apart, those of the same sides together: ``square`` ones, as
+            between hidden layers; or ``any`` that are not narrow, those of convolutions too.
+        halved: Whether weights and gradients are there in bfloat16 too.
+    """
     kinds: dict[Kind, list[nn.Parameter]] = {}
     for parameter in module.parameters():
         if parameter.requires_grad:
-            side = _side(parameter) if squares_apart else 0
-            kind = Kind(parameter.dtype, parameter.device, parameter.dim() > 1, side)
+            sides = _sides(parameter, apart)
+            kind = Kind(parameter.dtype, parameter.device, parameter.dim() > 1, sides)
             kinds.setdefault(kind, []).append(parameter)
     return [FlatParameters(members, kind, halved=halved) for kind, members in kinds.items()]
 
@@ -103,7 +112,11 @@ def _starts(parameters: Iterable[Tensor], *, packed: bool) -> tuple[list[int], i
     return starts, length
 
 
-def _side(parameter: Tensor) -> int:
-    """Return the side of a square matrix, as hidden layers have, 0 for anything else."""
-    square = parameter.dim() == 2 and parameter.shape[0] == parameter.shape[1]
-    return len(parameter) if square and len(parameter) >= _SMALLEST_SQUARE else 0
+def _sides(parameter: Tensor, apart: Shapes) -> tuple[int, int] | None:
+    """Return outputs and inputs of a matrix that is kept apart, None for anything else."""
+    if parameter.dim() not in _DIMENSIONS[apart]:
+        return None
+    rows, columns = len(parameter), parameter[0].numel()
+    if min(rows, columns) < _SMALLEST_SIDE or (apart == "square" and rows != columns):
+        return None
+    return rows, columns

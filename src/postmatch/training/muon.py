@@ -1,5 +1,6 @@
-"""An optimiser for the square matrices inside a network."""
+"""An optimiser for the matrices inside a network."""
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -18,10 +19,11 @@ class Muon:
     """Momentum whose steps are orthogonal matrices (Jordan et al., 2024).
 
     A gradient of a layer has a few large directions and many small ones; a step that is as long in
-    all of them learns the small ones too.
+    all of them learns the small ones too. Steps of matrices with more rows than columns are longer,
+    so that outputs change as much as inputs of the same size do.
 
     Args:
-        matrices: Stacks of square matrices with a gradient, each ``(number, side, side)``.
+        matrices: Stacks of matrices with a gradient, each ``(number, rows, columns)``.
         gradients: Theirs, of the same shapes; whoever calls :meth:`step` has filled them.
         momentum: How much of the old direction each step keeps.
     """
@@ -43,7 +45,8 @@ class Muon:
         ):
             found = torch.add(gradient, direction, alpha=self.momentum)
             ahead = torch.add(gradient, found, alpha=self.momentum)
-            moved = torch.addcmul(matrix * (1.0 - decay), orthogonalised(ahead), rate, value=-1.0)
+            length = -math.sqrt(max(1.0, matrix.shape[-2] / matrix.shape[-1]))
+            moved = torch.addcmul(matrix * (1.0 - decay), orthogonalised(ahead), rate, value=length)
             direction.copy_(torch.where(valid, found, direction))
             matrix.copy_(torch.where(valid, moved, matrix))
 
@@ -52,8 +55,10 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     """Return matrices with the same singular vectors and all singular values near 1.
 
     Args:
-        matrices: ``(..., side, side)``; a matrix of zeros stays one.
+        matrices: ``(..., rows, columns)``; a matrix of zeros stays one.
     """
+    if matrices.shape[-2] > matrices.shape[-1]:  # products are of the shorter side
+        return orthogonalised(matrices.mT).mT
     size = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
     x: Tensor = matrices / (size + _TINY)
     for a, b, c in _POLYNOMIALS:

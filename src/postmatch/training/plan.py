@@ -22,8 +22,10 @@ class Plan:
         learning_rate: The highest rate, reached after the warm-up.
         schedule: How rates fall after it: ``cosine``, ``exponential`` or ``constant``.
         final_rate: What is left of them at the end, as a part of the highest.
-        orthogonal_rate: The highest rate of the square matrices inside networks, which then take
-            steps that are orthogonal matrices (``Muon``); 0 to treat them like all others.
+        orthogonal_rate: The highest rate of matrices inside networks, which then take steps that
+            are orthogonal matrices (``Muon``); 0 to treat them like all others.
+        orthogonal: Which matrices these are: ``square`` ones, as between hidden layers, or ``any``
+            but narrow ones, those of convolutions too.
         warmup: Updates over which the rate rises from zero.
         second_moment: How much of the old mean square of the gradients each step of Adam keeps.
         weight_decay: Decoupled weight decay of matrices; vectors are left alone.
@@ -46,6 +48,7 @@ class Plan:
     schedule: RateSchedule = "cosine"
     final_rate: float = 0.01
     orthogonal_rate: float = 0.0
+    orthogonal: Literal["square", "any"] = "square"
     warmup: int = 100
     second_moment: float = 0.99
     weight_decay: float = 0.01
@@ -63,6 +66,8 @@ class Plan:
         for name in ("steps", "validate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.orthogonal not in ("square", "any"):
+            raise ValueError(f"orthogonal must be square or any, got {self.orthogonal!r}")
         if self.precision not in get_args(Precision):
             known = ", ".join(get_args(Precision))
             raise ValueError(f"precision must be one of {known}, got {self.precision!r}")

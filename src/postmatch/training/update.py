@@ -49,7 +49,7 @@ class Update:
         direct = self.device.type == "cuda" and not plan.compiled
         self.flats = flatten(
             module,
-            squares_apart=plan.orthogonal_rate > 0.0,
+            apart=plan.orthogonal if plan.orthogonal_rate > 0.0 else "none",
             halved=direct and plan.precision == "bfloat16",
         )
         self.vectors = [flat.vector for flat in self.flats]
@@ -128,10 +128,9 @@ class Update:
         return torch.isfinite(norm + total)
 
     def _optimisers(self) -> tuple[AdamW, Muon]:
-        """Return the optimiser of square matrices kept apart, and before it that of all else."""
-        square = [flat for flat in self.flats if flat.kind.side]
-        other = [flat for flat in self.flats if not flat.kind.side]
-        stacks = [(-1, flat.kind.side, flat.kind.side) for flat in square]
+        """Return the optimiser of matrices that are kept apart, and before it that of all else."""
+        apart = {flat: flat.kind.sides for flat in self.flats if flat.kind.sides is not None}
+        other = [flat for flat in self.flats if flat.kind.sides is None]
         adam = AdamW(
             [flat.vector.detach() for flat in other],
             [flat.gradient for flat in other],
@@ -139,8 +138,8 @@ class Update:
             betas=(0.9, self.plan.second_moment),
         )
         muon = Muon(
-            [flat.vector.detach().view(s) for flat, s in zip(square, stacks, strict=True)],
-            [flat.gradient.view(s) for flat, s in zip(square, stacks, strict=True)],
+            [flat.vector.detach().view(-1, *sides) for flat, sides in apart.items()],
+            [flat.gradient.view(-1, *sides) for flat, sides in apart.items()],
         )
         return adam, muon
 
