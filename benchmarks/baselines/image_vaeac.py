@@ -85,6 +85,7 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(width, width, 3, padding=1)
         self.second = nn.Conv2d(width, width, 3, padding=1)
+        nn.init.zeros_(self.second.weight)  # so that what a deep stack reads gets through at first
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of the same shape."""
@@ -269,6 +270,7 @@ def _with_mask(x: Tensor, observed: Tensor) -> Tensor:
 
 def _stage(first: nn.Conv2d, num_blocks: int) -> nn.Sequential:
     """Return the network of one size, whose first layer reads what is around it."""
+    nn.init.kaiming_normal_(first.weight, nonlinearity="linear")
     return nn.Sequential(first, *(ResidualBlock(first.out_channels) for _ in range(num_blocks)))
 
 

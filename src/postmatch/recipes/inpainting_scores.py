@@ -15,7 +15,7 @@ from postmatch.recipes.scores import MASK_SEEDS, with_spread
 from postmatch.vaes.base import VAE
 
 DRAWS = 10  # of every image
-_AT_ONCE = 500  # images
+_AT_ONCE = 500 * 28 * 28  # pixels of images
 
 Filler = Callable[[Tensor, Tensor], Tensor]
 """From images and what is observed of them to ``(samples, batch, channels, height, width)``."""
@@ -87,7 +87,7 @@ def _one_draw(
 ) -> dict[str, float]:
     generator = torch.Generator().manual_seed(seed)  # the same masks on every device
     of_mean, of_each, found = [], [], []
-    for block in torch.split(images, _AT_ONCE):
+    for block in torch.split(images, max(1, _AT_ONCE // images[0, 0].numel())):
         x = block / 255.0
         shape = (len(x), 1, *x.shape[2:])
         observed = masks.sample(shape, generator).to(x.device)
