@@ -65,7 +65,9 @@ def make_holes(name: str, seed: int, mechanism: str) -> Holes:
     )
 
 
-def read_table(name: str) -> tuple[pd.DataFrame, list[str], list[str]]:
+def read_table(
+    name: str, most_rows: int | None = None
+) -> tuple[pd.DataFrame, list[str], list[str]]:
     """Return a table and the names of its numeric columns and of its categorical ones.
 
     Numeric and integer columns come as floats; boolean, categorical and ordered ones as strings.
@@ -76,7 +78,7 @@ def read_table(name: str) -> tuple[pd.DataFrame, list[str], list[str]]:
     categories = [c for c in kinds if c not in numbers]
     table = pd.read_csv(
         folder / f"{name}.csv.gz",
-        nrows=FIRST_ROWS.get(name),
+        nrows=most_rows or FIRST_ROWS.get(name),
         dtype=dict.fromkeys(categories, str) | dict.fromkeys(numbers, float),
         keep_default_na=False,
         na_values=[""],

@@ -173,9 +173,9 @@ def test_what_is_told_of_a_number_is_what_its_variance_loses_if_the_model_is_rig
     y = t + np.sqrt(noise) * torch.randn(40_000, generator=torch.Generator().manual_seed(1))
     variance = torch.tensor([[prior], [prior * (1.0 - gain)]]).expand(-1, len(t))
     told = told_of_number(variance, torch.stack([torch.zeros_like(y), gain * y]), t)
-    assert torch.allclose(told.expected, torch.tensor(gain / 2.0))
-    assert gain / 2.0 < -0.5 * math.log(1.0 - gain)  # no more than what is told in nats
-    error = float(told.real.mean() - gain / 2.0)
+    lost = prior * gain / 2.0
+    assert torch.allclose(told.expected, torch.tensor(lost))
+    error = float(told.real.mean() - lost)
     assert abs(error) < 4.0 * float(told.real.std()) / math.sqrt(len(t))  # standard errors
 
 

@@ -15,11 +15,13 @@ from postmatch.masks import MaskDistribution
 from postmatch.mixture_gains import check_target, moved_noise
 from postmatch.nets.gains import TableGainNet
 from postmatch.partial import MaskedEncoder
+from postmatch.randomness import seeded
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Progress, Report
 
 _TINY = 1e-6
 _ASTRAY = 0.2  # how often a step is taken at random, to see where others lead
+_IMAGINED = 4_096  # rows
 _KNOWN = 3  # cells that are known before a walk, at most
 
 
@@ -49,17 +51,19 @@ def fit_realised(
 ) -> Report:
     r"""Regress a network on how much better a target was told after each measurement.
 
-    .. math:: \mathbb{E} \left[ f_i(x_o) - e_i \right]^2 + \left[ h_i(o) - (r_i - e_i) \right]^2
+    .. math:: \mathbb{E} \left[ f_i(x_o) - e_i \right]^2
+        + \left[ c_i f_i(x_o) + h_i(o) - r_i \right]^2
 
     over rows of the table, where :math:`r_i` is what seeing :math:`x_i` really told, and
-    :math:`e_i` what the model makes of it once it is seen; the gain is :math:`f_i + h_i`. Of levels
-    these are :math:`\log p(x_t \mid x_o, x_i) - \log p(x_t \mid x_o)` and its mean under the first.
-    Of numbers they are half of the part by which the squared error, or the variance, has become
-    smaller: no more nats than a Gaussian loses of its entropy.
+    :math:`e_i` what the model makes of it once it is seen; the gain is :math:`c_i f_i + h_i`. Of
+    levels these are :math:`\log p(x_t \mid x_o, x_i) - \log p(x_t \mid x_o)` and its mean under
+    the first. Of numbers they are half of what the squared error, or the variance, has lost, as a
+    part of the column's variance: no more nats than a Gaussian loses of its entropy.
 
-    If the model is right, :math:`h` is zero. Where it errs, what misleads it counts for less; since
-    errors of single rows are noise for the most part, this may depend on the columns that are seen,
-    and not on their values.
+    If the model is right, :math:`c` is one and :math:`h` is zero. Where it errs, what misleads it
+    counts for less; since errors of single rows are noise for the most part, this may depend on the
+    columns that are seen, and not on their values. What the model expects is learned from rows that
+    it imagines too, of which there are as many as one likes.
 
     Args:
         acquirer: What is trained, with a :class:`TableGainNet`.
@@ -83,14 +87,22 @@ def fit_realised(
     if not len(told):
         raise ValueError("rows must hold the target, or nothing can be learned of it")
 
+    imagined = _imagined(model, rows[:1], seed)
+
+    def some(places: Tensor, size: int) -> Tensor:
+        drawn = torch.randint(len(places), (size,), generator=generator, device=rows.device)
+        return places[drawn]
+
     def loss(_: Tensor) -> Losses:
-        size = (min(how.batch_size, len(told)),)
-        row = told[torch.randint(len(told), size, generator=generator, device=rows.device)]
-        x, there = rows[row], available[row]
+        row, more = some(told, how.batch_size), some(imagined, how.batch_size // 2)
+        x = torch.cat([rows[row], more])
+        there = torch.cat([available[row], torch.ones_like(more, dtype=torch.bool)])
+        shuffled = torch.randperm(len(x), generator=generator, device=rows.device)
+        x, there, known = x[shuffled], there[shuffled], (shuffled < len(row)).to(x.dtype)
         observed = masks.sample(there.shape, generator) & there & ~target
         walking = round(how.walking * len(x))
-        some = _few(there.shape, generator) & there & ~target
-        walked = _walked(acquirer, x[:walking], some[:walking], there[:walking], how, generator)
+        few = _few(there.shape, generator) & there & ~target
+        walked = _walked(acquirer, x[:walking], few[:walking], there[:walking], how, generator)
         observed = torch.cat([walked, observed[walking:]])
         picked = torch.randperm(len(reveals), generator=generator, device=rows.device)
         picked = picked[: how.num_offers]
@@ -100,11 +112,19 @@ def fit_realised(
             expected, real = _told(model, x, shown, target, how.num_samples, generator)
         by_values, by_mask = net.parts(MaskedEncoder.side_by_side(x, observed))
         error = (by_values[:, picked] - expected.mT).square()
-        error += (by_mask[:, picked] - (real - expected).mT).square()
+        gain = net.trust * by_values.detach() + by_mask
+        error += known[:, None] * (gain[:, picked] - real.mT).square()
         counted = ((new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)).to(x.dtype)
         return {"gain": (counted * error).sum() / counted.sum().clamp_min(1.0)}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
+
+
+@torch.no_grad()
+def _imagined(model: MatchedVAE, like: Tensor, seed: int) -> Tensor:
+    """Return rows as the model draws them if nothing is known, ``(rows, columns)``."""
+    with seeded(seed):
+        return model.given(like, torch.zeros_like(like, dtype=torch.bool)).sample(_IMAGINED)[:, 0]
 
 
 def _few(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -195,10 +215,12 @@ def told_of_level(chance: Tensor, truth: Tensor) -> Told:
 
 
 def told_of_number(variance: Tensor, mean: Tensor, truth: Tensor) -> Told:
-    """Return half of the part by which what is seen made the squared error smaller.
+    """Return half of what the squared error lost by what is seen.
 
-    Expected is the same of the variance. For a Gaussian, -log(1 - part) / 2 nats are told, which is
-    half of the part at least.
+    Expected is the same of the variance. For a Gaussian, -log(1 - part) / 2 nats are told, if
+    a part of its variance is lost: half of that part at least. Parts are not of the row's own
+    variance, which may be small, but of the column's, which is 1 in a model's units; so all rows
+    count alike where errors are averaged.
 
     Args:
         variance: Before and after more is seen, ``(1 + more, batch)``.
@@ -206,5 +228,5 @@ def told_of_number(variance: Tensor, mean: Tensor, truth: Tensor) -> Told:
         truth: The numbers, ``(batch,)``.
     """
     error = (truth - mean).square()
-    halves = ((each[0] - each[1:]) / (2.0 * variance[0]) for each in (variance, error))
+    halves = ((each[0] - each[1:]) / 2.0 for each in (variance, error))
     return Told(*halves)

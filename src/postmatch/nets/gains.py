@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, final
 
+import torch
 from torch import Tensor, nn
 
 from postmatch.distributions.columns import ColumnSpec
@@ -11,13 +12,14 @@ from postmatch.nets.linear import Linear
 from postmatch.nets.mlp import ResidualMLP
 
 _WIDTH, _BLOCKS = 128, 2
+_MASK_WIDTH = 64
 
 
 class GainParts(NamedTuple):
-    """What a gain is the sum of, each ``(batch, offers)``.
+    """What a gain is made of, each ``(batch, offers)``.
 
     Args:
-        by_values: Depends on all that is seen of a row.
+        by_values: Depends on all that is seen of a row; how far it is trusted is learned.
         by_mask: Depends on which cells are seen alone.
     """
 
@@ -27,7 +29,9 @@ class GainParts(NamedTuple):
 
 @final
 class TableGainNet(nn.Module):
-    """From values and mask side by side, by way of features of columns, to gains.
+    r"""From values and mask side by side, by way of features of columns, to gains.
+
+    .. math:: c_i f_i(x_o) + h_i(o)
 
     Args:
         specs: The columns.
@@ -39,16 +43,18 @@ class TableGainNet(nn.Module):
         self.features = ColumnFeatures(specs)
         self.body = ResidualMLP(self.features.num_features, _WIDTH, _BLOCKS)
         self.last = Linear(_WIDTH, num_offers)
-        self.by_mask = Linear(len(specs), num_offers)
-        for parameter in self.by_mask.parameters():
+        last = Linear(_MASK_WIDTH, num_offers)
+        self.by_mask = nn.Sequential(Linear(len(specs), _MASK_WIDTH), nn.GELU(), last)
+        for parameter in last.parameters():
             nn.init.zeros_(parameter)
+        self.trust = nn.Parameter(torch.ones(num_offers))
 
     def forward(self, seen: Tensor) -> Tensor:
         """Return ``(batch, offers)``."""
         by_values, by_mask = self.parts(seen)
-        return by_values + by_mask
+        return self.trust * by_values + by_mask
 
     def parts(self, seen: Tensor) -> GainParts:
-        """Return what this is the sum of."""
+        """Return what gains are made of."""
         x, mask = seen.chunk(2, dim=1)
         return GainParts(self.last(self.body(self.features(x, mask > 0.5))), self.by_mask(mask))
