@@ -10,6 +10,7 @@ import torch
 
 from postmatch.acquisition import AmortisedGain
 from postmatch.mixture_gains import MixtureGain
+from postmatch.nets.gains import TableGainNet
 from postmatch.realised_gains import told_of_level, told_of_number
 from postmatch.table_acquiring import TableAcquirer, table_acquirer
 from postmatch.table_offers import table_offers
@@ -196,6 +197,22 @@ def test_what_was_really_told_is_learned_from_rows() -> None:
     # 150 steps leave the network somewhat behind.
     assert np.corrcoef(told.numpy(), real)[0, 1] > 0.9
     assert np.abs(told.numpy() - real).max() < 0.2 < max(real)
+
+
+def test_what_a_model_expects_is_trusted_less_where_it_does_not_come_true() -> None:
+    frame = people()
+    mixed_up = frame.assign(town=frame["town"].sample(frac=1.0, random_state=0).to_numpy())
+    found = []
+    for rows in (frame, mixed_up):
+        amortised = acquirer(target="town").fit(rows, steps=150)
+        assert isinstance(amortised.gains, AmortisedGain)
+        assert isinstance(amortised.gains.net, TableGainNet)
+        nothing = torch.zeros(1, len(NAMES), dtype=torch.bool)
+        gains = amortised.gains(torch.zeros(1, len(NAMES)), nothing)
+        found.append((gains, amortised.gains.net.trust))
+    (gains, trust), (misled, doubted) = found
+    assert gains.min() > 0.0 > misled.max()  # the model's confidence is worse than knowing nothing
+    assert (doubted < trust).all()
 
 
 def test_rows_without_their_target_teach_nothing_of_it() -> None:

@@ -83,27 +83,14 @@ def fit_realised(
     model.eval().requires_grad_(False)
     generator = torch.Generator(rows.device).manual_seed(seed)
     reveals, target = acquirer.offers.reveals.to(rows.device), target.to(rows.device)
-    told = available[:, target].all(1).nonzero()[:, 0]
-    if not len(told):
+    told = available[:, target].all(1)
+    if not told.any():
         raise ValueError("rows must hold the target, or nothing can be learned of it")
-
-    imagined = _imagined(model, rows[:1], seed)
-
-    def some(places: Tensor, size: int) -> Tensor:
-        drawn = torch.randint(len(places), (size,), generator=generator, device=rows.device)
-        return places[drawn]
+    source = _Source(rows[told], available[told], _imagined(model, rows[:1], seed))
 
     def loss(_: Tensor) -> Losses:
-        row, more = some(told, how.batch_size), some(imagined, how.batch_size // 2)
-        x = torch.cat([rows[row], more])
-        there = torch.cat([available[row], torch.ones_like(more, dtype=torch.bool)])
-        shuffled = torch.randperm(len(x), generator=generator, device=rows.device)
-        x, there, known = x[shuffled], there[shuffled], (shuffled < len(row)).to(x.dtype)
-        observed = masks.sample(there.shape, generator) & there & ~target
-        walking = round(how.walking * len(x))
-        few = _few(there.shape, generator) & there & ~target
-        walked = _walked(acquirer, x[:walking], few[:walking], there[:walking], how, generator)
-        observed = torch.cat([walked, observed[walking:]])
+        x, there, is_real = _drawn(source, how.batch_size, generator)
+        observed = _observed(acquirer, x, there & ~target, masks, how, generator)
         picked = torch.randperm(len(reveals), generator=generator, device=rows.device)
         picked = picked[: how.num_offers]
         new = reveals[picked]  # (offers, columns)
@@ -113,11 +100,41 @@ def fit_realised(
         by_values, by_mask = net.parts(MaskedEncoder.side_by_side(x, observed))
         error = (by_values[:, picked] - expected.mT).square()
         gain = net.trust * by_values.detach() + by_mask
-        error += known[:, None] * (gain[:, picked] - real.mT).square()
+        error += is_real[:, None] * (gain[:, picked] - real.mT).square()
         counted = ((new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)).to(x.dtype)
         return {"gain": (counted * error).sum() / counted.sum().clamp_min(1.0)}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
+
+
+class _Source(NamedTuple):
+    """Rows to learn from: those of a table, what they hold, and complete ones of a model."""
+
+    rows: Tensor
+    available: Tensor
+    imagined: Tensor
+
+
+class _Batch(NamedTuple):
+    """Rows, what they hold, and 1 for those of the table, 0 for imagined ones."""
+
+    x: Tensor
+    there: Tensor
+    is_real: Tensor
+
+
+def _drawn(source: _Source, size: int, generator: torch.Generator) -> _Batch:
+    """Return so many rows of the table, and half as many imagined ones, mixed."""
+
+    def some(count: int, size: int) -> Tensor:
+        return torch.randint(count, (size,), generator=generator, device=generator.device)
+
+    row = some(len(source.rows), size)
+    more = source.imagined[some(len(source.imagined), size // 2)]
+    x = torch.cat([source.rows[row], more])
+    there = torch.cat([source.available[row], torch.ones_like(more, dtype=torch.bool)])
+    order = torch.randperm(len(x), generator=generator, device=generator.device)
+    return _Batch(x[order], there[order], (order < size).to(x.dtype))
 
 
 @torch.no_grad()
@@ -133,6 +150,22 @@ def _few(shape: torch.Size, generator: torch.Generator) -> Tensor:
     rank = torch.rand(shape, generator=generator, device=device).argsort(1).argsort(1)
     count = torch.randint(_KNOWN + 1, (shape[0], 1), generator=generator, device=device)
     return rank < count
+
+
+def _observed(
+    acquirer: AmortisedGain,
+    x: Tensor,
+    there: Tensor,
+    masks: MaskDistribution,
+    how: AcquisitionPlan,
+    generator: torch.Generator,
+) -> Tensor:
+    """Return what is observed of cells that are there: some have walked, of others see masks."""
+    observed = masks.sample(there.shape, generator) & there
+    walking = round(how.walking * len(x))
+    few = _few(there.shape, generator) & there
+    walked = _walked(acquirer, x[:walking], few[:walking], there[:walking], how, generator)
+    return torch.cat([walked, observed[walking:]])
 
 
 @torch.no_grad()
