@@ -8,7 +8,7 @@ hierarchies, mixtures of discretised logistics.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,8 @@ class Config:
         kl_warmup: The part of training over which the weight of the divergence rises.
         steps: How many updates.
         batch_size: Images per update.
+        orthogonal_rate: Of steps that are orthogonal matrices; 0 for steps of Adam.
+        orthogonal: Which matrices take these.
         average: Decay of the running average of the weights.
     """
 
@@ -58,6 +60,8 @@ class Config:
     steps: int = 30_000
     batch_size: int = 128
     learning_rate: float = 1e-3
+    orthogonal_rate: float = 0.0
+    orthogonal: Literal["square", "any"] = "any"
     schedule: RateSchedule = "cosine"
     final_rate: float = 0.01
     warmup: int = 200
@@ -73,7 +77,8 @@ def config_of(dataset: Dataset) -> Config:
     if dataset not in DATASETS:
         raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {dataset!r}")
     if dataset == "celeba":
-        return Config(dataset, (64, 128, 160, 160), latent_size=128)
+        widths = (64, 128, 160, 160)
+        return Config(dataset, widths, latent_size=128, batch_size=32, orthogonal_rate=0.01)
     return Config(dataset, (64, 128, 160))
 
 
