@@ -1,7 +1,7 @@
 """Training of a network on what measurements really told of a target, in rows that hold both."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from postmatch.training.plan import Losses, Progress, Report
 _TINY = 1e-6
 _ASTRAY = 0.2  # how often a step is taken at random, to see where others lead
 _IMAGINED = 4_096  # rows
+_REMEMBERED, _RECALLED = 65_536, 512  # rows in memory, and those that a step learns from
 _KNOWN = 3  # cells that are known before a walk, at most
 
 
@@ -87,6 +88,7 @@ def fit_realised(
     if not told.any():
         raise ValueError("rows must hold the target, or nothing can be learned of it")
     source = _Source(rows[told], available[told], _imagined(model, rows[:1], seed))
+    memory = _Memory(len(reveals), rows.shape[1], rows.device)
 
     def loss(_: Tensor) -> Losses:
         x, there, is_real = _drawn(source, how.batch_size, generator)
@@ -96,15 +98,67 @@ def fit_realised(
         new = reveals[picked]  # (offers, columns)
         shown = torch.cat([observed[None], observed | new[:, None]])  # (1 + offers, batch, columns)
         with torch.no_grad():
-            expected, real = _told(model, x, shown, target, how.num_samples, generator)
-        by_values, by_mask = net.parts(MaskedEncoder.side_by_side(x, observed))
-        error = (by_values[:, picked] - expected.mT).square()
-        gain = net.trust * by_values.detach() + by_mask
-        error += is_real[:, None] * (gain[:, picked] - real.mT).square()
-        counted = ((new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)).to(x.dtype)
-        return {"gain": (counted * error).sum() / counted.sum().clamp_min(1.0)}
+            told = _told(model, x, shown, target, how.num_samples, generator)
+        counted = (new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)
+        seen = MaskedEncoder.side_by_side(x, observed)
+        memory.keep(seen, picked, told, counted.to(x.dtype), is_real)
+        return {"gain": _error(net, *memory.some(generator))}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
+
+
+def _error(
+    net: TableGainNet, seen: Tensor, expected: Tensor, real: Tensor, counted: Tensor, known: Tensor
+) -> Tensor:
+    """Return the mean square of what the network misses; arguments as in memory."""
+    by_values, by_mask = net.parts(seen)
+    gain = net.trust * by_values.detach() + by_mask
+    error = (by_values - expected).square() + known * (gain - real).square()
+    return (counted * error).sum() / counted.sum().clamp_min(1.0)
+
+
+@final
+class _Memory:
+    """What the latest measurements told: each took hundreds of predictions, so is used often.
+
+    Args:
+        num_offers: Things that can be measured.
+        num_columns: Of the table.
+        device: Where.
+    """
+
+    def __init__(self, num_offers: int, num_columns: int, device: torch.device) -> None:
+        sizes = (2 * num_columns, num_offers, num_offers, num_offers, 1)
+        self.parts = [torch.zeros(_REMEMBERED, size, device=device) for size in sizes]
+        self.count = torch.zeros((), dtype=torch.long, device=device)
+
+    def keep(
+        self, seen: Tensor, picked: Tensor, told: Told, counted: Tensor, is_real: Tensor
+    ) -> None:
+        """Remember rows in the place of the oldest.
+
+        Args:
+            seen: Values and mask side by side, ``(batch, 2 * columns)``.
+            picked: Which offers were tried.
+            told: What they told.
+            counted: 1 where they could be tried, ``(batch, offers)``, otherwise 0.
+            is_real: 1 for rows of the table, 0 for imagined ones.
+        """
+        at = (self.count + torch.arange(len(seen), device=seen.device)) % _REMEMBERED
+        self.count.add_(len(seen))
+        row = at[:, None]
+        self.parts[0][at], self.parts[4][at] = seen, is_real[:, None]
+        for part in self.parts[1:4]:
+            part[at] = 0.0
+        for part, value in zip(self.parts[1:4], (*(t.mT for t in told), counted), strict=True):
+            part[row, picked] = value
+
+    def some(self, generator: torch.Generator) -> list[Tensor]:
+        """Return some of what is remembered, in the order of :func:`_error`."""
+        filled = self.count.clamp(max=_REMEMBERED)
+        drawn = torch.rand(_RECALLED, generator=generator, device=generator.device)
+        at = (drawn * filled).long()
+        return [part[at] for part in self.parts]
 
 
 class _Source(NamedTuple):
