@@ -44,8 +44,8 @@ ABOUT = {
   level in one pass. Ours has fewer levels of the full size than the paper's. That of MNIST was
   trained by Adam, but for its last 6.6 minutes, in which matrices took orthogonal steps (Muon). Six
   hundred held-out images were filled better than after as many minutes more of Adam, 21.44 against
-  21.40 dB (the difference is .05 with a standard error of .03), although their bound was worse. On
-  CelebA such steps were taken throughout.""",
+  21.40 dB (the difference is .05 with a standard error of .03), although their bound was worse
+  (`results/orthogonal_steps.jsonl`). On CelebA such steps were taken throughout.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and is trained in the same way.""",
