@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from postmatch.recipes.features import fit_classifier
 from postmatch.recipes.image_judging import Judging
 from postmatch.recipes.inpainting import Config, build, config_of, fit
 from postmatch.recipes.inpainting_run import evaluate, train
+from postmatch.training.plan import Progress
 
 SMALL = {"encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4}
 CODES = {"num_codes": 8, "code_size": 4, "code_width": 8, "posterior_width": 8}
@@ -87,6 +89,32 @@ def test_training_goes_on_from_what_was_kept(folder: Path) -> None:
     fresh = build(small("mnist", "vdvae")).state_dict()
     far = [float((fresh[n] - first[n].float()).abs().max()) for n in first]
     assert 0.0 < max(apart) < 0.2 * max(far)
+
+
+@pytest.mark.parametrize(("model", "cut_at"), [("vdvae", 0.5), ("vqvae", 0.2), ("vqvae", 0.8)])
+def test_a_training_that_was_cut_off_goes_on_where_it_was(
+    folder: Path, model: inpainting.Model, cut_at: float
+) -> None:
+    unfinished = folder / "unfinished"
+    fractions: list[float] = []
+
+    def cut_off(progress: Progress) -> None:
+        fractions.append(progress.fraction)
+        if progress.fraction >= cut_at and not unfinished.with_suffix(".cut").exists():
+            unfinished.with_suffix(".cut").touch()
+            signal.raise_signal(signal.SIGINT)
+
+    train("mnist", model, folder / "whole", steps=70)
+    with pytest.raises(KeyboardInterrupt):
+        train("mnist", model, folder, steps=70, checkpoints=unfinished, show=cut_off)
+    assert fractions.pop() < 1.0
+    begun = len(fractions)
+    train("mnist", model, folder, steps=70, checkpoints=unfinished, show=cut_off)
+    assert fractions[begun] > cut_at
+    kept = f"weights/inpainting-mnist-{model}.safetensors"
+    assert (folder / kept).read_bytes() == (folder / "whole" / kept).read_bytes()
+    result = json.loads((folder / f"inpainting-mnist-{model}.json").read_text())
+    assert result["steps"] == 70
 
 
 def test_training_brings_a_hierarchy_near_what_can_be_foretold() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 INPAINTING_EXAMPLES = """
     postmatch reproduce inpainting --dataset mnist --model vdvae --max-minutes 20
     postmatch reproduce inpainting --dataset mnist --model vdvae --max-minutes 10 --go-on
+    postmatch reproduce inpainting --model vdvae --max-minutes 30 --checkpoints unfinished/
     postmatch reproduce inpainting --dataset omniglot --model conv --evaluate-only
 """
 
@@ -48,6 +49,10 @@ def inpainting(
     evaluate_only: Annotated[
         bool, typer.Option("--evaluate-only", help="Judge the weights that are kept in DIR.")
     ] = False,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Save there every minute, and go on from what it holds."),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
     ] = Path("results"),
@@ -75,6 +80,7 @@ def inpainting(
                     seed=running.seed,
                     max_seconds=60.0 * max_minutes,
                     device=device,
+                    checkpoints=checkpoints,
                     show=show,
                 )
         with progress_bar("Judging", quiet=here.quiet) as show:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final, get_args
+from pathlib import Path
+from typing import Any, Literal, final, get_args
 
 import torch
 from torch import Tensor
@@ -14,9 +15,11 @@ from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.randomness import seeded
 from postmatch.recipes import mnist_latent
 from postmatch.recipes.inpainting_codes import code_model, fit_codes
+from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train
-from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
+from postmatch.training.plan import Losses, Plan, Precision, Progress, Report, plan_of
 from postmatch.training.schedules import RateSchedule
+from postmatch.training.signals import signals_noted
 from postmatch.vaes.hierarchical import hierarchical_vae
 
 Dataset = Literal["mnist", "omniglot", "celeba"]
@@ -174,9 +177,12 @@ def fit(
     model: MatchedVAE | None = None,
     seed: int = 0,
     max_seconds: float = 0.0,
+    checkpoints: Path | None = None,
     show: Callable[[Progress], None] | None = None,
 ) -> tuple[MatchedVAE, Report]:
     """Train a VAE of images together with its match.
+
+    Ctrl-C and SIGTERM end it after the step at hand, having saved if there are checkpoints.
 
     Args:
         config: What is trained.
@@ -185,17 +191,43 @@ def fit(
         model: One of this config to go on with; None for a fresh one.
         seed: Decides weights, batches, masks and noise.
         max_seconds: Stop after this time; 0 for no limit.
+        checkpoints: A folder to save to every minute, and to go on from if it holds anything.
         show: Told of the progress now and then.
     """
     device = images.device
-    with seeded(seed):
-        model = (build(config) if model is None else model).to(device)
     generator = torch.Generator(device).manual_seed(seed)
-    masks, size = masks_of(config.dataset), min(config.batch_size, len(images))
-    plan, held_out = plan_of(config, max_seconds), held_out[:_JUDGED]
-    if config.model == "vqvae":
-        batches = {"batch_size": size, "generator": generator, "show": show}
-        return model, fit_codes(model, images, held_out, masks, plan, **batches)  # type: ignore[arg-type]
+    places = None if checkpoints is None else Checkpoints(checkpoints, run_on(images, seed))
+    with seeded(seed), signals_noted() as noted:
+        model = (build(config) if model is None else model).to(device)
+        how: dict[str, Any] = {"checkpoints": places, "stop": noted, "show": show}
+        train_all = fit_codes if config.model == "vqvae" else _fit_together
+        report = train_all(
+            model,
+            images,
+            held_out[: _JUDGED if config.keep_best else 0],
+            masks_of(config.dataset),
+            plan_of(config, max_seconds),
+            batch_size=min(config.batch_size, len(images)),
+            generator=generator,
+            **how,
+        )
+    noted.follow()
+    return model, report
+
+
+def _fit_together(
+    model: MatchedVAE,
+    images: Tensor,
+    held_out: Tensor,
+    masks: MaskDistribution,
+    plan: Plan,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+    **how: Any,
+) -> Report:
+    """Train VAE and partial encoder at once; arguments are those of :func:`fit_codes`."""
+    device = images.device
 
     def losses_of(chosen: Tensor, noise: torch.Generator) -> Losses:
         x = chosen / 255.0
@@ -203,21 +235,14 @@ def fit(
         return model.losses(x, None, observed, generator=noise)
 
     def loss(_: Tensor) -> Losses:
-        drawn = torch.randint(len(images), (size,), generator=generator, device=device)
+        drawn = torch.randint(len(images), (batch_size,), generator=generator, device=device)
         return losses_of(images[drawn], generator)
 
     def validate() -> float:
         fixed = torch.Generator(device).manual_seed(0)
-        parts = torch.split(held_out, size)
+        parts = torch.split(held_out, batch_size)
         found = [sum(losses_of(part, fixed).values()) * len(part) for part in parts]
         return float(sum(found)) / len(held_out)
 
-    report = train(
-        model,
-        loss,
-        plan,
-        validate=validate if config.keep_best else None,
-        generators=[generator],
-        show=show,
-    )
-    return model, report
+    judge = validate if len(held_out) else None
+    return train(model, loss, plan, validate=judge, generators=[generator], **how)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from postmatch.nets.residual_conv import MapAndSummary, ResidualConvDecoder, Res
 from postmatch.objectives import match
 from postmatch.partial import MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
+from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.vaes.vq import VQVAE, Codebook
@@ -68,6 +70,8 @@ def fit_codes(
     *,
     batch_size: int,
     generator: torch.Generator,
+    checkpoints: Checkpoints | None = None,
+    stop: Callable[[], bool] | None = None,
     show: Callable[[Progress], None] | None = None,
 ) -> Report:
     """Train the VQ-VAE, then, with it as it is, partial posterior and prior together.
@@ -75,11 +79,13 @@ def fit_codes(
     Args:
         model: What :func:`code_model` returns, on the device of the images.
         images: uint8.
-        held_out: The same; the posterior that tells these best is kept.
+        held_out: The same; the posterior that tells these best is kept, or if none the last.
         masks: What is observed.
         plan: Of both parts, which share its steps and its time.
         batch_size: Images per step.
         generator: Of batches, masks and noise.
+        checkpoints: Where to save the state of each part.
+        stop: Asked after every step whether to save and end early.
         show: Told of the progress.
     """
     assert isinstance(model.vae, VQVAE)
@@ -101,9 +107,23 @@ def fit_codes(
         _part(plan, _FIRST, average=0.0),
         generators=[generator],
         show=_between(0.0, _FIRST, show),
+        checkpoints=_below(checkpoints, "codes"),
+        stop=stop,
     )
-    parts = torch.split(held_out, size)
-    second = _fit_posterior(model, vae, batch, parts, masks, plan, generator, show)
+    if first.stopped_by == "interruption":
+        return first
+    second = _fit_posterior(
+        model,
+        vae,
+        batch,
+        [part for part in torch.split(held_out, size) if len(part)],
+        masks,
+        _part(plan, 1.0 - _FIRST),
+        generator=generator,
+        show=_between(_FIRST, 1.0, show),
+        checkpoints=_below(checkpoints, "posterior"),
+        stop=stop,
+    )
     model.requires_grad_(True)
     second.steps += first.steps
     second.seconds += first.seconds
@@ -117,8 +137,9 @@ def _fit_posterior(
     held_out: Sequence[Tensor],
     masks: MaskDistribution,
     plan: Plan,
+    *,
     generator: torch.Generator,
-    show: Callable[[Progress], None] | None,
+    **how: Any,
 ) -> Report:
     """Train partial posterior and prior on the codes of a VQ-VAE that stays as it is."""
     more_masks = Mixture((masks, NothingObserved()), (1.0 - _NOTHING, _NOTHING))
@@ -138,10 +159,10 @@ def _fit_posterior(
     return train(
         model,
         lambda _: losses_of(batch(), generator),
-        _part(plan, 1.0 - _FIRST),
-        validate=validate,
-        generators=[generator],
-        show=_between(_FIRST, 1.0, show),
+        plan,
+        validate=validate if held_out else None,
+        generators=[generator, torch.default_generator],  # which dropout draws from
+        **how,
     )
 
 
@@ -159,6 +180,13 @@ def _part(plan: Plan, share: float, average: float | None = None) -> Plan:
         max_seconds=share * plan.max_seconds,
         average=plan.average if average is None else average,
     )
+
+
+def _below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
+    """Return where the states of one part go."""
+    if checkpoints is None:
+        return None
+    return dataclasses.replace(checkpoints, folder=checkpoints.folder / name)
 
 
 def _between(

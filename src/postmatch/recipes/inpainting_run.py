@@ -69,6 +69,7 @@ def train(
     seed: int = 0,
     max_seconds: float = 0.0,
     device: torch.device | str = "cpu",
+    checkpoints: Path | None = None,
     show: Callable[[Progress], None] | None = None,
 ) -> None:
     """Train a model, and keep its weights in half precision and a result without scores.
@@ -84,6 +85,7 @@ def train(
         seed: Of the training.
         max_seconds: Train no longer than this; 0 for no limit.
         device: Where.
+        checkpoints: A folder to save to every minute, and to go on from if it holds anything.
         show: Told of the progress.
     """
     device = torch.device(device)
@@ -101,6 +103,7 @@ def train(
         model=start,
         seed=seed + before.get("trainings", 0),
         max_seconds=max_seconds,
+        checkpoints=checkpoints,
         show=show,
     )
     parts = {"vae": trained.vae, "partial": trained.partial}

@@ -12,7 +12,6 @@ from postmatch.anchoring import anchor_decoder, anchor_encoder, anchor_posterior
 from postmatch.conditioning import MatchedVAE
 from postmatch.data.uci import Name
 from postmatch.distributions.autoregressive import mixture_net
-from postmatch.folders import digest
 from postmatch.masks import Bernoulli
 from postmatch.nets.linear import Linear
 from postmatch.nets.made import MaskedResidualNet
@@ -20,7 +19,7 @@ from postmatch.nets.mlp import ResidualMLP, WithInput
 from postmatch.partial import AutoregressiveHead, DiagonalHead, FullGaussianHead, MaskedEncoder
 from postmatch.randomness import seeded
 from postmatch.recipes.settling import settle_scales
-from postmatch.training.checkpoints import Checkpoints
+from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
 from postmatch.training.schedules import RateSchedule, WeightSchedule, cyclical, monotonic
@@ -254,7 +253,7 @@ def fit(
         plan_of(config, max_seconds),
         validate=validate if config.keep_best else None,
         generators=[generator],
-        checkpoints=None if checkpoints is None else Checkpoints(checkpoints, _digest(rows, seed)),
+        checkpoints=None if checkpoints is None else Checkpoints(checkpoints, run_on(rows, seed)),
         show=show,
     )
     if config.settled:
@@ -267,7 +266,3 @@ def _kl_weight(config: Config) -> WeightSchedule:
     if config.cycles:
         return cyclical(config.cycles, delay=delay)
     return monotonic(min(config.kl_warmup, 1.0), delay=delay)
-
-
-def _digest(rows: Tensor, seed: int) -> str:
-    return digest(rows.cpu().numpy().tobytes() + str(seed).encode())

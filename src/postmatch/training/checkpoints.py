@@ -102,6 +102,11 @@ class Checkpoints:
         return sorted(path for path in self.folder.glob("step-*") if path.is_dir())
 
 
+def run_on(rows: Tensor, seed: int) -> str:
+    """Return what a run on these rows is about."""
+    return digest(rows.cpu().numpy().tobytes() + str(seed).encode())
+
+
 def _read(place: Path) -> tuple[str, State]:
     content = parsed((place / FACTS).read_bytes(), FACTS)
     version = content["format_version"]
