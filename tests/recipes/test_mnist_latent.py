@@ -1,6 +1,7 @@
 """The latent space of MNIST: its command, its panels, and what it says of partial images."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,27 @@ def test_a_command_trains_looks_and_draws(
     assert [view["digit"] for view in views] == [3] * 5
     assert views[0]["seen"] == "nothing"
     assert views[1]["seen"] == "columns 14 to 27"
+    picture = tmp_path / "mnist-latent-plane.png"
+    picture.unlink()
+    again = ["--plane", "--draw-only", "--json", "-q", "-o", str(tmp_path)]
+    assert main(["reproduce", "mnist-latent", *again]) == 0
+    assert json.loads(capsys.readouterr().out) == told
+    assert picture.exists()
     for view in views:
         assert set(view["shares"]) == {"3", "5", "8"}
         assert sum(view["shares"].values()) == pytest.approx(1.0)
+
+
+def test_what_was_trained_is_kept_where_it_cannot_be_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mnist_latent_run, "load_images", lambda _: Images("mnist", digits))
+    monkeypatch.setattr(mnist_latent_run, "PANELS", PANELS[:1])
+    monkeypatch.setattr(mnist_latent, "_NEIGHBOURS", 3)
+    monkeypatch.setitem(sys.modules, "umap", None)
+    assert main(["reproduce", "mnist-latent", "--steps", "1", "-q", "-o", str(tmp_path)]) == 1
+    assert "pip install 'postmatch[umap]'" in capsys.readouterr().err
+    assert (tmp_path / "weights" / "mnist-latent.safetensors").exists()
 
 
 def test_the_panels_are_the_papers() -> None:

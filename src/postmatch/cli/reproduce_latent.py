@@ -13,6 +13,7 @@ from postmatch.cli.session import session
 LATENT_EXAMPLES = """
     postmatch reproduce mnist-latent
     postmatch reproduce mnist-latent --plane --max-minutes 10 -o figures
+    postmatch reproduce mnist-latent --plane --draw-only -o figures
 """
 
 
@@ -30,6 +31,9 @@ def mnist_latent(
     max_minutes: Annotated[
         float, typer.Option(metavar="M", min=0.0, help="Train no longer than this; 0: no limit.")
     ] = 0.0,
+    draw_only: Annotated[
+        bool, typer.Option("--draw-only", help="Draw what the weights that are kept in DIR say.")
+    ] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where result and picture go.")
     ] = Path("results"),
@@ -37,23 +41,26 @@ def mnist_latent(
     """Train the paper's VAE of MNIST and draw where q(z | x_o) lies; POSTMATCH_DATA names the data.
 
     Black dots are draws of q(z | x_o) among the encoded test images, coloured by digit. A map of a
-    z that is longer than 2 needs the extra postmatch[umap].
+    z that is longer than 2 needs the extra postmatch[umap]; weights are kept before it is drawn.
     """
     from postmatch.models import device_of
     from postmatch.recipes import mnist_latent_run
     from postmatch.training.progress import progress_bar
 
     with session(running) as here:
-        with progress_bar("Training", quiet=here.quiet) as show:
-            result = mnist_latent_run.run(
-                output,
-                plane=plane,
-                steps=steps,
-                seed=running.seed,
-                max_seconds=60.0 * max_minutes,
-                device=device_of(running.device),
-                show=show,
-            )
+        device = device_of(running.device)
+        if not draw_only:
+            with progress_bar("Training", quiet=here.quiet) as show:
+                mnist_latent_run.train(
+                    output,
+                    plane=plane,
+                    steps=steps,
+                    seed=running.seed,
+                    max_seconds=60.0 * max_minutes,
+                    device=device,
+                    show=show,
+                )
+        result = mnist_latent_run.draw(output, plane=plane, seed=running.seed, device=device)
         here.settle()
         here.show(_shares(result))
         here.say(f"Written to {output}.")

@@ -17,17 +17,34 @@ from postmatch.recipes.mnist_latent import (
     Config,
     Panel,
     View,
+    build,
     fit,
     look,
     places,
 )
-from postmatch.recipes.results import provenance, write_result
-from postmatch.training.plan import Progress, Report
+from postmatch.recipes.results import (
+    provenance,
+    read_result,
+    read_weights,
+    write_result,
+    write_weights,
+)
+from postmatch.training.plan import Progress
 
 _HALVES = ((0, 14), (14, 28))
 
 
-def run(
+def result_path(folder: Path, *, plane: bool) -> Path:
+    """Return where the result is; its picture is beside it."""
+    return folder / ("mnist-latent-plane.json" if plane else "mnist-latent.json")
+
+
+def weights_path(folder: Path, *, plane: bool) -> Path:
+    """Return where the weights are."""
+    return folder / "weights" / result_path(folder, plane=plane).with_suffix(".safetensors").name
+
+
+def train(
     folder: Path,
     *,
     plane: bool = False,
@@ -36,14 +53,15 @@ def run(
     max_seconds: float = 0.0,
     device: torch.device | str = "cpu",
     show: Callable[[Progress], None] | None = None,
-) -> dict[str, Any]:
-    """Train, look, draw; write ``mnist-latent.json`` or ``mnist-latent-plane.json`` and a PNG.
+) -> None:
+    """Train a model, and keep its weights in half precision and a result that tells nothing yet.
 
     Args:
-        folder: Where they go.
+        folder: Where they go: ``mnist-latent.json`` or ``mnist-latent-plane.json``, the weights to
+            ``weights/``.
         plane: Whether z has a length of 2, for the digits 3, 5 and 8 alone.
         steps: Fewer updates than the paper has.
-        seed: Of training, draws and map.
+        seed: Of the training.
         max_seconds: Train no longer than this; 0 for no limit.
         device: Where.
         show: Told of the progress.
@@ -52,10 +70,45 @@ def run(
     config = FIGURE_1 if plane else Config()
     config = config if steps is None else dataclasses.replace(config, steps=steps)
     data = load_images("mnist")
-    of_digits = torch.isin(data.train_labels, torch.tensor(config.digits))
-    train = data.train[of_digits].to(device)
-    model, report = fit(config, train, seed=seed, max_seconds=max_seconds, show=show)
-    model.eval()
+    images = data.train[torch.isin(data.train_labels, torch.tensor(config.digits))].to(device)
+    model, report = fit(config, images, seed=seed, max_seconds=max_seconds, show=show)
+    result = {
+        "experiment": "mnist-latent",
+        "dataset": "mnist",
+        "model": type(model.vae).__name__,
+        "seed": seed,
+        **provenance(device),
+        "config": dataclasses.asdict(config),
+        "steps": report.steps,
+        "train_minutes": round(report.seconds / 60.0, 3),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "rows": {"train": len(images)},
+    }
+    write_result(result_path(folder, plane=plane), result)
+    write_weights(weights_path(folder, plane=plane), model)
+
+
+def draw(
+    folder: Path, *, plane: bool = False, seed: int = 0, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
+    """Look at what was kept in a folder, draw it, complete its result, and return it.
+
+    Args:
+        folder: What :func:`train` wrote to; a PNG goes beside the result.
+        plane: As it was trained.
+        seed: Of draws and map.
+        device: Where.
+
+    Raises:
+        FileNotFoundError: If there is nothing to look at.
+        ModuleNotFoundError: If UMAP is needed and not installed.
+    """
+    device, path = torch.device(device), result_path(folder, plane=plane)
+    weights = weights_path(folder, plane=plane)
+    result = read_result(path, weights)
+    config = Config(**result["config"])
+    model = read_weights(weights, build(config)).to(device).eval()
+    data = load_images("mnist")
     shown = torch.isin(data.test_labels, torch.tensor(config.digits))
     where, labels = places(model, data.test[shown].to(device)), data.test_labels[shown]
     panels = _halves_of_a_three(data.test_labels) if plane else PANELS
@@ -64,22 +117,13 @@ def run(
         for panel in panels
     ]
     flat, drawn = to_plane(where.cpu(), [view.z for view in views], seed)
-    name = "mnist-latent-plane" if plane else "mnist-latent"
-    result = {
-        "experiment": "mnist-latent",
-        "dataset": "mnist",
-        "model": type(model.vae).__name__,
-        "seed": seed,
-        **provenance(device),
-        **_training(config, report),
-        "parameters": sum(p.numel() for p in model.parameters()),
+    draw_views(flat, labels, views, drawn).savefig(path.with_suffix(".png"), dpi=110)
+    result |= {
         "num_samples": DRAWS,
-        "rows": {"train": len(train), "test": len(where)},
+        "rows": result["rows"] | {"test": len(where)},
         "metrics": {"views": _told(panels, views, data.test_labels)},
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    draw_views(flat, labels, views, drawn).savefig(folder / f"{name}.png", dpi=110)
-    write_result(folder / f"{name}.json", result)
+    write_result(path, result)
     return result
 
 
@@ -88,14 +132,6 @@ def _halves_of_a_three(labels: Tensor) -> tuple[Panel, ...]:
     three = int((labels == 3).nonzero()[0])
     sides = [Panel(three, columns=half) for half in reversed(_HALVES)]
     return (Panel(three, rows=(0, 0)), *sides, *(Panel(three, rows=half) for half in _HALVES))
-
-
-def _training(config: Config, report: Report) -> dict[str, Any]:
-    return {
-        "config": dataclasses.asdict(config),
-        "steps": report.steps,
-        "train_minutes": round(report.seconds / 60.0, 3),
-    }
 
 
 def _told(panels: tuple[Panel, ...], views: list[View], labels: Tensor) -> list[dict[str, Any]]:
