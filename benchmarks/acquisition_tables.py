@@ -1,13 +1,14 @@
 """Predict a column of labelled tables after a few measurements, chosen in several ways.
 
-Usage: POSTMATCH_DATA=... python benchmarks/acquisition_tables.py --tables yeast --seeds 21
+Usage: POSTMATCH_DATA=... python benchmarks/acquisition_tables.py --tables yeast --seeds 31
 
 Of the rows, half are for the model, and a fifth for the ways of choosing: a model knows its own
 rows too well to tell from them what is worth measuring. Of the others everything is hidden, or
-everything but one random column; after each of five measurements the target is predicted by the
-model's own p(y | x_o), and what differs is what was measured. Where nothing is known all rows are
-alike, so that the first choice cannot be better than the best fixed one. Prints and writes one JSON
-line per table, seed, start and way of choosing.
+everything but one random column; rows of small tables start with up to four of these, one after
+another. After each of five measurements the target is predicted by the model's own p(y | x_o), and
+what differs is what was measured. Where nothing is known all rows are alike, so that the first
+choice cannot be better than the best fixed one. Prints and writes one JSON line per table, seed,
+start and way of choosing: accuracy and nats that are missing, or the error of numbers.
 """
 
 import argparse
@@ -30,10 +31,18 @@ from postmatch import TableModel, TableModelConfig, fit_table, load, save
 from postmatch.recipes.results import provenance
 from postmatch.table_acquiring import TableAcquirer, table_acquirer
 
-TABLES = {"yeast": "site", "adult": "income", "concrete": "x8"}
-MODEL_STEPS = {"yeast": 1_500, "adult": 1_500, "concrete": 4_000}
-SEEDS, STEPS, TEST_SHARE, CHOICE_SHARE = (21, 22, 23, 24, 25), 5, 0.3, 0.2
-STARTS = (0, 1)  # columns that are known of each row, chosen at random
+TABLES = {
+    "yeast": "site",
+    "parkinsons": "x20",
+    "adult": "income",
+    "concrete": "x8",
+    "german_credit": "x20",
+    "wine_red": "x11",
+}
+MODEL_STEPS = {"concrete": 4_000, "german_credit": 3_000}
+DEFAULT_STEPS = 1_500
+SEEDS, STEPS, TEST_SHARE, CHOICE_SHARE = (31, 32, 33, 34, 35), 5, 0.3, 0.2
+STARTS, MOST_COPIES = (0, 1), 4  # columns that are known of each row, chosen at random
 NETWORK_STEPS = 1_500
 MOST_ROWS, TEST_ROWS, ORDER_ROWS, ORDER_DRAWS = 20_000, 4_000, 1_000, 16
 WAYS = ("random", "fixed", "target gain")
@@ -72,7 +81,8 @@ def judged(name: str, seed: int, models: Path | None) -> list[dict[str, Any]]:
     others = table.iloc[np.sort(order[cut:later])].reset_index(drop=True)
     test = table.iloc[order[:cut][:TEST_ROWS]].reset_index(drop=True)
     columns = {"numeric": numbers, "categorical": categories}
-    model = _fitted(train, columns, MODEL_STEPS[name], seed, models and models / f"{name}-{seed}")
+    folder = models and models / f"{name}-{seed}"
+    model = _fitted(train, columns, MODEL_STEPS.get(name, DEFAULT_STEPS), seed, folder)
     sampled = table_acquirer(model, target=TABLES[name], seed=seed)
     start = time.perf_counter()
     most = min(1.0, (STEPS + max(STARTS)) / len(model.table.modelled))
@@ -80,8 +90,10 @@ def judged(name: str, seed: int, models: Path | None) -> list[dict[str, Any]]:
     seconds = time.perf_counter() - start
     x, there = model.table.encode(test)
     kept = there[:, _place(sampled)]  # only rows whose target is known can be judged
-    rows, lines = Rows(x[kept], there[kept], _place(sampled)), []
+    once, lines = Rows(x[kept], there[kept], _place(sampled)), []
+    number = model.table.modelled[once.place].is_number
     for start in STARTS:
+        rows = _copied(once) if start else once  # which all start alike from nothing
         known = _some(rows, start, seed)
         masks = {
             "random": _in_random_order(rows, known, seed),
@@ -91,14 +103,16 @@ def judged(name: str, seed: int, models: Path | None) -> list[dict[str, Any]]:
         for way in WAYS:
             curve = [_score(sampled, rows, each & rows.there) for each in masks[way]]
             lines.append({"start": start, "way": way, "curve": curve})
-    number = model.table.modelled[rows.place].is_number
+            if not number:
+                lost = [_loss(sampled, rows, each & rows.there) for each in masks[way]]
+                lines[-1]["nats"] = lost
     about = {
         "target": TABLES[name],
         "measure": "rmse" if number else "accuracy",
-        "all_known": _score(sampled, rows, rows.there),
+        "all_known": _score(sampled, once, once.there),
         "train_rows": len(train),
         "choice_rows": len(others),
-        "rows": len(rows.x),
+        "rows": len(once.x),
         "network_seconds": round(seconds, 1),
     }
     return [line | about for line in lines]
@@ -111,6 +125,11 @@ class Rows:
     x: Tensor
     there: Tensor
     place: int
+
+
+def _copied(rows: Rows) -> Rows:
+    copies = max(1, min(MOST_COPIES, TEST_ROWS // len(rows.x)))
+    return Rows(rows.x.repeat(copies, 1), rows.there.repeat(copies, 1), rows.place)
 
 
 def _fitted(
