@@ -42,8 +42,9 @@ STEP = {
 
 
 def judged(dataset: str, model: str, **changes: Any) -> dict[str, Any]:
-    result = result_of(dataset, "vdvae", metrics=SCORES)  # the config does not matter here
-    return result | {"model": model} | changes
+    result = result_of(dataset, "vdvae", metrics=SCORES)
+    config = result["config"] | {"steps": 30_000}  # of which nothing else matters here
+    return result | {"model": model, "config": config} | changes
 
 
 def page(*results: dict[str, Any], pictures: tuple[str, ...] = (), **rest: Any) -> str:
@@ -126,6 +127,15 @@ def test_only_pictures_that_are_there_are_shown() -> None:
     assert "](img/inpainting-mnist-vdvae.png)" in text
     assert "](img/posterior-matching.svg)" in text
     assert text.count("](img/") == 2  # there is no result of the other
+
+
+def test_pictures_of_the_latent_space_stand_with_what_they_show() -> None:
+    text = page(judged("mnist", "conv"), pictures=("mnist-latent.png",))
+    own = text.split("## What a part leaves open\n")[1]
+    assert "](img/mnist-latent.png)" in own
+    assert "UMAP" in own
+    assert "--plane" not in own
+    assert "leaves open" not in page(judged("mnist", "conv"))
 
 
 def test_costs_are_those_of_the_last_run_and_their_ratios() -> None:

@@ -79,6 +79,8 @@ def config_of(dataset: Dataset) -> Config:
     if dataset == "celeba":
         widths = (64, 128, 160, 160)
         return Config(dataset, widths, latent_size=128, batch_size=32, orthogonal_rate=0.01)
+    if dataset == "mnist":
+        return Config(dataset, (64, 128, 160), steps=100_000, orthogonal_rate=0.005)
     return Config(dataset, (64, 128, 160))
 
 

@@ -18,7 +18,9 @@ from postmatch.recipes.features import fit_classifier
 from postmatch.recipes.image_judging import Judging
 from postmatch.recipes.inpainting import Config, build, config_of, fit
 from postmatch.recipes.inpainting_run import evaluate, train
+from postmatch.recipes.results import read_weights, write_weights
 from postmatch.training.plan import Progress
+from postmatch.vaes.vq import Codebook
 
 SMALL = {"encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4}
 CODES = {"num_codes": 8, "code_size": 4, "code_width": 8, "posterior_width": 8}
@@ -115,6 +117,15 @@ def test_a_training_that_was_cut_off_goes_on_where_it_was(
     assert (folder / kept).read_bytes() == (folder / "whole" / kept).read_bytes()
     result = json.loads((folder / f"inpainting-mnist-{model}.json").read_text())
     assert result["steps"] == 70
+
+
+def test_sums_that_half_precision_cannot_hold_are_kept_in_full(tmp_path: Path) -> None:
+    book, path = Codebook(3, 2), tmp_path / "weights.safetensors"
+    book.sums[0, 1] = 1e6
+    write_weights(path, book)
+    kept = safetensors.load(path.read_bytes())
+    assert kept["vectors"].dtype == torch.float16
+    assert read_weights(path, Codebook(3, 2)).sums[0, 1] == 1e6
 
 
 def test_training_brings_a_hierarchy_near_what_can_be_foretold() -> None:

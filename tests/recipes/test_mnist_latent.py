@@ -27,6 +27,7 @@ def test_a_command_trains_looks_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mnist_latent_run, "load_images", lambda _: Images("mnist", digits))
+    monkeypatch.setattr(mnist_latent_run, "_THREE", 3)
     monkeypatch.setattr(mnist_latent, "DRAWS", 20)
     monkeypatch.setattr(mnist_latent, "_NEIGHBOURS", 3)
     words = ["--plane", "--steps", "2", "--json", "-q", "-o", str(tmp_path)]

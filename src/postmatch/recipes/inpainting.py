@@ -1,5 +1,6 @@
 """Filling images: the paper's section 5.2, on MNIST, Omniglot and CelebA."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,12 +136,15 @@ def config_of(dataset: Dataset, model: Model) -> Config:
             batch_size=32,
             orthogonal_rate=0.01,
         )
-    return Config(
+    ours = Config(
         dataset,
         model,
         encoder="28x2,28d2,14x4,14d2,7x4,7d2,3x2,3d2,1x2",
         decoder="1x2,3m1,3x2,7m3,7x4,14m7,14x5,28m14,28x2",
     )
+    if dataset == "mnist":
+        return dataclasses.replace(ours, steps=100_000, orthogonal_rate=0.005)
+    return ours
 
 
 def masks_of(dataset: Dataset) -> MaskDistribution:

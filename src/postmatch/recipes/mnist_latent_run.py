@@ -32,6 +32,7 @@ from postmatch.recipes.results import (
 from postmatch.training.plan import Progress
 
 _HALVES = ((0, 14), (14, 28))
+_THREE = 142  # a test image, halves of which an 8 might have as well
 
 
 def result_path(folder: Path, *, plane: bool) -> Path:
@@ -111,7 +112,7 @@ def draw(
     data = load_images("mnist")
     shown = torch.isin(data.test_labels, torch.tensor(config.digits))
     where, labels = places(model, data.test[shown].to(device)), data.test_labels[shown]
-    panels = _halves_of_a_three(data.test_labels) if plane else PANELS
+    panels = _halves_of(_THREE) if plane else PANELS
     views = [
         look(model, panel, data.test[panel.image].to(device), where, labels, seed)
         for panel in panels
@@ -127,11 +128,10 @@ def draw(
     return result
 
 
-def _halves_of_a_three(labels: Tensor) -> tuple[Panel, ...]:
-    """Return panels of the first 3, of which nothing or a half is seen."""
-    three = int((labels == 3).nonzero()[0])
-    sides = [Panel(three, columns=half) for half in reversed(_HALVES)]
-    return (Panel(three, rows=(0, 0)), *sides, *(Panel(three, rows=half) for half in _HALVES))
+def _halves_of(image: int) -> tuple[Panel, ...]:
+    """Return panels of a test image of which nothing or a half is seen."""
+    sides = [Panel(image, columns=half) for half in reversed(_HALVES)]
+    return (Panel(image, rows=(0, 0)), *sides, *(Panel(image, rows=half) for half in _HALVES))
 
 
 def _told(panels: tuple[Panel, ...], views: list[View], labels: Tensor) -> list[dict[str, Any]]:

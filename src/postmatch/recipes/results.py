@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
-from torch import nn
+from torch import Tensor, nn
 
 from postmatch.folders import to_json
 
@@ -65,9 +65,13 @@ def read_result(path: Path, weights: Path) -> dict[str, Any]:
 
 
 def write_weights(path: Path, model: nn.Module) -> None:
-    """Write a model's tensors in half precision; what is judged is what was written."""
-    halves = {name: value.half().cpu() for name, value in model.state_dict().items()}
-    _write(path, safetensors.save({name: value.contiguous() for name, value in halves.items()}))
+    """Write a model's tensors in half precision; what is judged is what was written.
+
+    One that holds larger numbers than half precision knows, as sums over many rows do, stays as it
+    is.
+    """
+    small = {name: _halved(value).cpu() for name, value in model.state_dict().items()}
+    _write(path, safetensors.save({name: value.contiguous() for name, value in small.items()}))
 
 
 def read_weights(path: Path, model: M) -> M:
@@ -82,6 +86,11 @@ def read_weights(path: Path, model: M) -> M:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path} does not hold the weights of this model: {reason}") from None
     return model
+
+
+def _halved(value: Tensor) -> Tensor:
+    half = value.half()
+    return half if torch.equal(half.isfinite(), value.isfinite()) else value
 
 
 def _write(path: Path, content: bytes) -> None:
