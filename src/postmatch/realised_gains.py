@@ -277,8 +277,8 @@ def _told(
     for column in target.nonzero()[:, 0].tolist():
         truth = x[:, column]
         if decoded.layout.specs[column].kind == "number":
-            variance, mean = torch.var_mean(drawn[..., column], 0)
-            variance = variance.clamp_min(_TINY).view(count, batch)
+            variance = drawn[..., column].var(0).view(count, batch)
+            mean = decoded.mean[..., column].mean(0)  # as it is predicted, without the draws' noise
             parts.append(told_of_number(variance, mean.view(count, batch), truth))
         else:
             chance = decoded.probs(column).mean(0).clamp_min(_TINY)
