@@ -5,9 +5,10 @@ import torch
 from torch.testing import assert_close
 
 from postmatch import realised_gains
+from postmatch.mixture_gains import moved_noise
 from postmatch.nets.gains import TableGainNet
 from postmatch.realised_gains import Told
-from small_models import people_model
+from small_models import people, people_model
 
 COLUMNS, OFFERS = 6, 5
 
@@ -46,3 +47,22 @@ def test_memory_holds_the_latest_rows_with_the_offers_that_were_tried(
         assert_close(real[:, 3], 10.0 * found[:, 0])
         assert_close(counted, torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]).expand_as(counted))
         assert_close(known[:, 0], found[:, 0] % 2)
+
+
+def test_numbers_are_judged_by_the_means_that_are_predicted() -> None:
+    table_model = people_model()
+    model = table_model.model
+    x, there = table_model.table.encode(people(12, holes=0.0))
+    target, samples = torch.arange(COLUMNS) == 1, 4  # the weight
+    shown = torch.zeros(2, *there.shape, dtype=torch.bool)
+    shown[1, :, 0] = True  # what the income tells of it
+    with torch.no_grad():
+        told = realised_gains._told(
+            model, x, shown, target, samples, torch.Generator().manual_seed(3)
+        )
+        fresh = moved_noise((samples,), len(x), torch.Generator().manual_seed(3))
+        given = model.given(x.repeat(2, 1), shown.flatten(0, 1))
+        (decoded,) = given.marginals_from(lambda size: fresh(size).repeat(1, 2, 1), (samples,))
+    means = decoded.mean[..., 1].mean(0).view(2, -1)
+    error = (x[:, 1] - means).square()
+    assert_close(told.real[0], (error[0] - error[1]) / 2.0)
