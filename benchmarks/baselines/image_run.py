@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     seed=arguments.seed,
                     max_seconds=60.0 * arguments.max_minutes,
                     device=arguments.device,
+                    checkpoints=arguments.checkpoints,
                     show=show,
                 )
         with progress_bar("Judging") as show:
@@ -75,6 +76,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--evaluate-only", action="store_true", help="judge the weights in DIR")
     parser.add_argument("--seed", type=int, default=0, help="of the training")
     parser.add_argument("--device", default="auto", help="cuda, cpu, or auto")
+    parser.add_argument("--checkpoints", type=Path, metavar="DIR", help="save there, go on from it")
     parser.add_argument("-o", "--output", type=Path, default=Path("results"), metavar="DIR")
     arguments = parser.parse_args(argv)
     for name, least in (("steps", 1), ("test_rows", FEWEST_ROWS)):
@@ -96,6 +98,7 @@ def train(
     seed: int = 0,
     max_seconds: float = 0.0,
     device: torch.device,
+    checkpoints: Path | None = None,
     show: Callable[[Progress], None] | None = None,
 ) -> None:
     """Train the model, and keep its weights in half precision and a result without scores.
@@ -105,7 +108,15 @@ def train(
     config = config_of(dataset)
     config = config if steps is None else dataclasses.replace(config, steps=steps)
     rows, held_out = training_images(dataset, device)
-    trained, report = fit(config, rows, held_out, seed=seed, max_seconds=max_seconds, show=show)
+    trained, report = fit(
+        config,
+        rows,
+        held_out,
+        seed=seed,
+        max_seconds=max_seconds,
+        checkpoints=checkpoints,
+        show=show,
+    )
     write_weights(weights_path(folder, dataset, MODEL), trained)
     result = {
         "experiment": "inpainting",

@@ -8,6 +8,7 @@ hierarchies, mixtures of discretised logistics.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, final
 
 import torch
@@ -20,11 +21,14 @@ from postmatch.distributions.noise import draw
 from postmatch.nets.linear import Linear
 from postmatch.partial import DiagonalHead
 from postmatch.randomness import seeded
+from postmatch.recipes.image_batches import ImageBatches
 from postmatch.recipes.inpainting import CHANNELS, DATASETS, SIZES, Dataset, masks_of
 from postmatch.recipes.inpainting_scores import DRAWS, Filler
+from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
 from postmatch.training.schedules import RateSchedule, monotonic
+from postmatch.training.signals import signals_noted
 from postmatch.vaes.base import log_likelihood
 from vaeac import log_hyperprior
 
@@ -49,6 +53,8 @@ class Config:
         orthogonal_rate: Of steps that are orthogonal matrices; 0 for steps of Adam.
         orthogonal: Which matrices take these.
         average: Decay of the running average of the weights.
+        mirrored: Whether half of the training images are mirrored.
+        shift: By how many pixels they are moved at most.
     """
 
     dataset: Dataset
@@ -69,6 +75,8 @@ class Config:
     weight_decay: float = 0.01
     clip_norm: float = 200.0
     average: float = 0.999
+    mirrored: bool = False
+    shift: int = 0
     precision: Precision = "tf32"
 
 
@@ -241,6 +249,7 @@ def fit(
     *,
     seed: int = 0,
     max_seconds: float = 0.0,
+    checkpoints: Path | None = None,
     show: Callable[[Progress], None] | None = None,
 ) -> tuple[ImageVAEAC, Report]:
     """Train the model as our own recipe trains its models; arguments are those of the recipe."""
@@ -248,26 +257,35 @@ def fit(
     with seeded(seed):
         model = build(config).to(device)
     generator = torch.Generator(device).manual_seed(seed)
-    masks, size = masks_of(config.dataset), min(config.batch_size, len(images))
-    kl_weight, held_out = monotonic(config.kl_warmup), held_out[:JUDGED]
+    batch = ImageBatches(images, config.batch_size, generator, config.mirrored, config.shift)
+    masks, kl_weight, held_out = (
+        masks_of(config.dataset),
+        monotonic(config.kl_warmup),
+        held_out[:JUDGED],
+    )
 
-    def losses_of(chosen: Tensor, beta: float | Tensor, noise: torch.Generator) -> Losses:
-        x = chosen / 255.0
+    def losses_of(x: Tensor, beta: float | Tensor, noise: torch.Generator) -> Losses:
         observed = masks.sample((len(x), 1, *x.shape[2:]), noise)
         return model.losses(x, observed, beta, noise)
 
-    def loss(fraction: Tensor) -> Losses:
-        drawn = torch.randint(len(images), (size,), generator=generator, device=device)
-        return losses_of(images[drawn], kl_weight(fraction), generator)
-
     def validate() -> float:
         fixed = torch.Generator(device).manual_seed(0)
-        parts = torch.split(held_out, size)
-        found = [sum(losses_of(part, 1.0, fixed).values()) * len(part) for part in parts]
+        parts = torch.split(held_out, config.batch_size)
+        found = [sum(losses_of(part / 255.0, 1.0, fixed).values()) * len(part) for part in parts]
         return float(sum(found)) / len(held_out)
 
-    plan = plan_of(config, max_seconds)
-    report = train(model, loss, plan, validate=validate, generators=[generator], show=show)
+    with signals_noted() as noted:
+        report = train(
+            model,
+            lambda fraction: losses_of(batch(), kl_weight(fraction), generator),
+            plan_of(config, max_seconds),
+            validate=validate,
+            generators=[generator],
+            checkpoints=checkpoints and Checkpoints(checkpoints, run_on(images, seed)),
+            stop=noted,
+            show=show,
+        )
+    noted.follow()
     return model, report
 
 

@@ -15,6 +15,7 @@ from postmatch.masks import MaskDistribution
 from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.randomness import seeded
 from postmatch.recipes import mnist_latent
+from postmatch.recipes.image_batches import ImageBatches
 from postmatch.recipes.inpainting_codes import code_model, fit_codes
 from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train
@@ -56,9 +57,15 @@ class Config:
         num_codes: Vectors in the codebook of a VQ-VAE.
         code_size: Their length.
         code_width: Channels of its networks.
-        posterior_width: Channels of the PixelCNNs over its codes.
-        posterior_blocks: Their blocks.
+        posterior_width: Channels of the PixelCNN of the posterior over its codes.
+        posterior_blocks: Its blocks.
         dropout: In these.
+        context_width: Channels of what tells it of the whole image; 0 for a shallow network.
+        context_blocks: Residual blocks of each of its sizes.
+        prior_width: Channels of the PixelCNN of the prior; 0 for those of the posterior's.
+        prior_blocks: Its blocks, likewise.
+        mirrored: Whether half of the training images are mirrored.
+        shift: By how many pixels they are moved at most.
         steps: How many updates.
         batch_size: Images per update.
         orthogonal_rate: Of steps that are orthogonal matrices; 0 for steps of Adam.
@@ -82,6 +89,12 @@ class Config:
     posterior_width: int = 80
     posterior_blocks: int = 7
     dropout: float = 0.2
+    context_width: int = 0
+    context_blocks: int = 2
+    prior_width: int = 0
+    prior_blocks: int = 0
+    mirrored: bool = False
+    shift: int = 0
     steps: int = 30_000
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -168,6 +181,10 @@ def build(config: Config) -> MatchedVAE:
             posterior_width=c.posterior_width,
             num_blocks=c.posterior_blocks,
             dropout=c.dropout,
+            context_width=c.context_width,
+            context_blocks=c.context_blocks,
+            prior_width=c.prior_width,
+            prior_blocks=c.prior_blocks,
         )
     layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
     return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))
@@ -205,14 +222,13 @@ def fit(
         model = (build(config) if model is None else model).to(device)
         how: dict[str, Any] = {"checkpoints": places, "stop": noted, "show": show}
         train_all = fit_codes if config.model == "vqvae" else _fit_together
+        how_drawn = (config.batch_size, generator, config.mirrored, config.shift)
         report = train_all(
             model,
-            images,
+            ImageBatches(images, *how_drawn),
             held_out[: _JUDGED if config.keep_best else 0],
             masks_of(config.dataset),
             plan_of(config, max_seconds),
-            batch_size=min(config.batch_size, len(images)),
-            generator=generator,
             **how,
         )
     noted.follow()
@@ -221,32 +237,30 @@ def fit(
 
 def _fit_together(
     model: MatchedVAE,
-    images: Tensor,
+    batch: ImageBatches,
     held_out: Tensor,
     masks: MaskDistribution,
     plan: Plan,
-    *,
-    batch_size: int,
-    generator: torch.Generator,
     **how: Any,
 ) -> Report:
     """Train VAE and partial encoder at once; arguments are those of :func:`fit_codes`."""
-    device = images.device
+    generator = batch.generator
 
-    def losses_of(chosen: Tensor, noise: torch.Generator) -> Losses:
-        x = chosen / 255.0
+    def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
         observed = masks.sample((len(x), 1, *x.shape[2:]), noise)
         return model.losses(x, None, observed, generator=noise)
 
-    def loss(_: Tensor) -> Losses:
-        drawn = torch.randint(len(images), (batch_size,), generator=generator, device=device)
-        return losses_of(images[drawn], generator)
-
     def validate() -> float:
-        fixed = torch.Generator(device).manual_seed(0)
-        parts = torch.split(held_out, batch_size)
-        found = [sum(losses_of(part, fixed).values()) * len(part) for part in parts]
+        fixed = torch.Generator(generator.device).manual_seed(0)
+        parts = torch.split(held_out, batch.size)
+        found = [sum(losses_of(part / 255.0, fixed).values()) * len(part) for part in parts]
         return float(sum(found)) / len(held_out)
 
-    judge = validate if len(held_out) else None
-    return train(model, loss, plan, validate=judge, generators=[generator], **how)
+    return train(
+        model,
+        lambda _: losses_of(batch(), generator),
+        plan,
+        validate=validate if len(held_out) else None,
+        generators=[generator],
+        **how,
+    )

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from postmatch.conditioning import MatchedVAE
 from postmatch.image_masks import NothingObserved
 from postmatch.masks import MaskDistribution, Mixture
+from postmatch.nets.context import ContextNet
 from postmatch.nets.pixelcnn import PixelCNN
 from postmatch.nets.residual_conv import MapAndSummary, ResidualConvDecoder, ResidualConvEncoder
 from postmatch.objectives import match
 from postmatch.partial import MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
+from postmatch.recipes.image_batches import ImageBatches
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report
@@ -34,6 +36,10 @@ def code_model(
     posterior_width: int,
     num_blocks: int,
     dropout: float,
+    context_width: int,
+    context_blocks: int,
+    prior_width: int,
+    prior_blocks: int,
 ) -> MatchedVAE:
     """Return an untrained VQ-VAE with its partial encoder and its prior.
 
@@ -43,33 +49,44 @@ def code_model(
         num_codes: How many vectors the codebook has.
         code_size: Their length.
         width: Channels of the VQ-VAE's networks and of the partial encoder's.
-        posterior_width: Channels of the PixelCNNs.
-        num_blocks: Blocks of each.
+        posterior_width: Channels of the posterior's PixelCNN.
+        num_blocks: Its blocks.
         dropout: In them.
+        context_width: Channels of what tells it of the whole image; 0 for a shallow network.
+        context_blocks: Residual blocks of each of its sizes.
+        prior_width: Channels of the prior's PixelCNN; 0 for those of the posterior's.
+        prior_blocks: Its blocks, likewise.
     """
     grid = (size // 4, size // 4)
-    shape = {"width": posterior_width, "num_blocks": num_blocks, "dropout": dropout}
+    prior = (prior_width or posterior_width, prior_blocks or num_blocks)
     vae = VQVAE(
         ResidualConvEncoder(channels, width, code_size),
         ResidualConvDecoder(code_size, width, channels),
         Codebook(num_codes, code_size),
-        PixelCNN(num_codes, grid, **shape),  # type: ignore[arg-type]
+        PixelCNN(num_codes, grid, *prior, dropout=dropout),
     )
-    features = ResidualConvEncoder(channels + 1, 2 * width, code_size)
-    summary = nn.Sequential(nn.Flatten(), nn.Linear(code_size * grid[0] * grid[1], _SUMMARY))
-    net = PixelCNN(num_codes, grid, vector_size=_SUMMARY, map_channels=code_size, **shape)  # type: ignore[arg-type]
+    features: nn.Module
+    if context_width:
+        told, pooled = context_width, context_width
+        features = ContextNet(channels + 1, told, told // 2, context_blocks)
+        summary = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    else:
+        told, pooled = code_size, code_size * grid[0] * grid[1]
+        features = ResidualConvEncoder(channels + 1, 2 * width, code_size)
+        summary = nn.Sequential(nn.Flatten())
+    summary.append(nn.Linear(pooled, _SUMMARY))
+    sizes = {"vector_size": _SUMMARY, "map_channels": told}
+    net = PixelCNN(num_codes, grid, posterior_width, num_blocks, **sizes, dropout=dropout)
     return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, summary), CodeGridHead(net)))
 
 
 def fit_codes(
     model: MatchedVAE,
-    images: Tensor,
+    batch: ImageBatches,
     held_out: Tensor,
     masks: MaskDistribution,
     plan: Plan,
     *,
-    batch_size: int,
-    generator: torch.Generator,
     checkpoints: Checkpoints | None = None,
     stop: Callable[[], bool] | None = None,
     show: Callable[[Progress], None] | None = None,
@@ -78,22 +95,16 @@ def fit_codes(
 
     Args:
         model: What :func:`code_model` returns, on the device of the images.
-        images: uint8.
-        held_out: The same; the posterior that tells these best is kept, or if none the last.
+        batch: Draws images.
+        held_out: uint8; the posterior that tells these best is kept, or if none the last.
         masks: What is observed.
         plan: Of both parts, which share its steps and its time.
-        batch_size: Images per step.
-        generator: Of batches, masks and noise.
         checkpoints: Where to save the state of each part.
         stop: Asked after every step whether to save and end early.
         show: Told of the progress.
     """
     assert isinstance(model.vae, VQVAE)
-    vae, size = model.vae, min(batch_size, len(images))
-
-    def batch() -> Tensor:
-        drawn = torch.randint(len(images), (size,), generator=generator, device=images.device)
-        return images[drawn] / 255.0
+    vae, generator = model.vae, batch.generator
 
     def reconstruct(_: Tensor) -> Losses:
         return {"vae": vae.loss(batch(), generator=generator).mean()}
@@ -116,7 +127,7 @@ def fit_codes(
         model,
         vae,
         batch,
-        [part for part in torch.split(held_out, size) if len(part)],
+        [part for part in torch.split(held_out, batch.size) if len(part)],
         masks,
         _part(plan, 1.0 - _FIRST),
         generator=generator,
