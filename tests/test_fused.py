@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from postmatch.nets.convolution import Convolution
-from postmatch.nets.fused import activated, forked, gelu
+from postmatch.nets.fused import activated, forked, gelu, mapped
 from postmatch.nets.linear import GradientPlaces, Half, Linear
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -75,6 +75,29 @@ def test_float32_layers_keep_their_digits_among_halves() -> None:
         out.sum().backward()
     assert_close(out, layer(torch.ones(2, 6)))
     assert_close(places[layer.weight], torch.full((3, 6), 2.0))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sides", [(48, 32), (20, 5), (192, 30)])
+def test_a_layer_tells_halves_in_float32(sides: tuple[int, int], device: str) -> None:
+    torch.manual_seed(0)
+    layer, rows = Linear(*sides).to(device), 40_000
+    x = torch.randn(rows, sides[0], device=device).bfloat16().requires_grad_()
+    weight = torch.randn(rows, sides[1], device=device)
+    exact = layer(x.float())
+    expected = torch.autograd.grad((exact * weight).sum(), [x, *layer.parameters()])
+    places = {p: torch.ones_like(p) for p in layer.parameters()}
+    with torch.autocast(device, torch.bfloat16), GradientPlaces(places).filled():
+        out = mapped(layer, x)
+        (out * weight).sum().backward()
+    assert out.dtype == torch.float32
+    # A GPU rounds factors to 10 bits, and the gradient of x has 7.
+    assert_close(out, exact, rtol=1e-3, atol=1e-3)
+    found = [x.grad, *(place - 1.0 for place in places.values())]
+    for mine, true in zip(found, expected, strict=True):
+        assert mine is not None
+        apart = (mine - true).abs().max() / true.abs().max()
+        assert apart < (0.01 if mine.dtype == torch.bfloat16 else 2e-3)
 
 
 @pytest.mark.parametrize("device", DEVICES)

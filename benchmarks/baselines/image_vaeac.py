@@ -85,11 +85,16 @@ def config_of(dataset: Dataset) -> Config:
     if dataset not in DATASETS:
         raise ValueError(f"dataset must be one of {', '.join(DATASETS)}, got {dataset!r}")
     if dataset == "celeba":
-        widths = (64, 128, 160, 160)
-        return Config(dataset, widths, latent_size=128, batch_size=32, orthogonal_rate=0.01)
-    if dataset == "mnist":
-        return Config(dataset, (64, 128, 160), steps=100_000, orthogonal_rate=0.005)
-    return Config(dataset, (64, 128, 160))
+        return Config(
+            dataset,
+            (64, 128, 160, 160),
+            latent_size=128,
+            batch_size=32,
+            orthogonal_rate=0.01,
+            mirrored=True,
+        )
+    shift = 0 if dataset == "mnist" else 1
+    return Config(dataset, (64, 128, 160), steps=100_000, orthogonal_rate=0.005, shift=shift)
 
 
 @final

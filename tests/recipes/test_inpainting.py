@@ -23,7 +23,10 @@ from postmatch.training.plan import Progress
 from postmatch.vaes.vq import Codebook
 
 SMALL = {"encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4}
-CODES = {"num_codes": 8, "code_size": 4, "code_width": 8, "posterior_width": 8}
+CODES = {
+    "num_codes": 8, "code_size": 4, "code_width": 8, "context_width": 8,
+    "posterior_width": 8, "posterior_blocks": 2, "prior_width": 8, "prior_blocks": 2,
+}  # fmt: skip
 
 
 def blots(split: str) -> tuple[Tensor, Tensor]:
@@ -42,7 +45,6 @@ def small(dataset: inpainting.Dataset, model: inpainting.Model) -> Config:
         config_of(dataset, model),
         **SMALL,
         **CODES,
-        posterior_blocks=2,
         latent_channels=2,
         components=2,
         batch_size=8,

@@ -8,7 +8,10 @@ from torch.nn import functional as F
 
 from postmatch.nets.convolution import Convolution
 from postmatch.nets.kernels import can_fuse
-from postmatch.nets.linear import GradientPlaces, Linear, places_of
+from postmatch.nets.linear import GradientPlaces, Linear, linear, places_of
+from postmatch.nets.precision import full_precision
+
+_NARROW = 64  # channels, in and out, of a layer that our own kernels serve
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -48,6 +51,21 @@ def activated(layer: Linear | Convolution, x: Tensor, more: Tensor | None = None
     if more is not None:
         hidden = (torch.unflatten(hidden, 0, (-1, len(more))) + more).flatten(0, 1)
     return gelu(hidden)
+
+
+def mapped(layer: Linear, x: Tensor) -> Tensor:
+    """Return what a layer returns, in float32, of an input of any precision.
+
+    In training on a GPU, a narrow layer reads bfloat16 as it is, and its backward pass is one pass
+    over memory.
+    """
+    weight, bias = layer.weight, layer.bias
+    places, halved = places_of(weight), x.dtype == torch.bfloat16
+    if places is not None and halved and can_fuse(x) and max(weight.shape) <= _NARROW:
+        out: Tensor = _Mapped.apply(x, weight, bias, places)  # type: ignore[no-untyped-call]
+        return out
+    with torch.autocast(x.device.type, enabled=False):
+        return linear(full_precision(x), full_precision(weight), full_precision(bias))
 
 
 @final
@@ -97,3 +115,28 @@ class _Forked(torch.autograd.Function):
 
         (x,) = ctx.saved_tensors
         return forked_backward(activated.contiguous(), same.contiguous(), x)
+
+
+@final
+class _Mapped(torch.autograd.Function):
+    """A narrow linear layer, whose backward pass fills the places of its weight and bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, places: GradientPlaces
+    ) -> Tensor:
+        """Return the map, in float32."""
+        from postmatch.nets.output_kernels import mapped
+
+        x = x.contiguous()
+        ctx.save_for_backward(x, weight.detach())
+        ctx.place = places.places[weight], places.places[bias]  # type: ignore[index]
+        return mapped(x, weight.detach(), bias.detach())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the input alone."""
+        from postmatch.nets.output_kernels import mapped_backward
+
+        x, weight = ctx.saved_tensors
+        return mapped_backward(gradient.contiguous(), x, weight, *ctx.place), None, None, None

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from postmatch.nets.convolution import Convolution
-from postmatch.nets.fused import activated, forked, gelu
+from postmatch.nets.fused import activated, forked, gelu, mapped
 from postmatch.nets.hierarchy_layout import HierarchyLayout, Place
-from postmatch.nets.linear import Linear, linear
-from postmatch.nets.precision import full_precision
+from postmatch.nets.linear import Linear
 
 
 @final
@@ -35,9 +34,7 @@ class Outputs(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the affine map of ``x``."""
-        weight, bias = (full_precision(p) for p in (self.linear.weight, self.linear.bias))
-        with torch.autocast(x.device.type, enabled=False):
-            return linear(full_precision(x), weight, bias)
+        return mapped(self.linear, x)
 
 
 @final

@@ -1,11 +1,11 @@
-"""Residual convolutional networks between images and grids of a quarter of their side."""
+"""Residual convolutional networks between images and grids of a half or a quarter of their side."""
 
 from typing import final
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_FACTOR = 4  # by which the grid's side is smaller: two convolutions of stride 2
+FACTORS = (2, 4)  # by which a grid's side may be smaller: one or two convolutions of stride 2
 
 
 @final
@@ -31,9 +31,22 @@ class ResidualStack(nn.Module):
         return F.relu(x)
 
 
+def shrinking(in_channels: int, width: int, factor: int) -> nn.Sequential:
+    """Return two convolutions after which a map has so many channels, and a smaller side."""
+    _check(factor)
+    half = width // 2
+    return nn.Sequential(
+        nn.Conv2d(in_channels, half, 4, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(half, width, 4, stride=2, padding=1)
+        if factor == max(FACTORS)
+        else nn.Conv2d(half, width, 3, padding=1),
+    )
+
+
 @final
 class ResidualConvEncoder(nn.Module):
-    """From images to a map of features: 28x28 to 7x7, 64x64 to 16x16.
+    """From images to a map of features, of a smaller side: 28x28 to 7x7, or to 14x14.
 
     Args:
         in_channels: Of the images, and of the mask if it stands beside them.
@@ -41,6 +54,7 @@ class ResidualConvEncoder(nn.Module):
         out_channels: Of the map.
         hidden: Channels inside a residual block.
         num_blocks: Residual blocks.
+        factor: By which the map is smaller, 2 or 4.
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
@@ -52,12 +66,12 @@ class ResidualConvEncoder(nn.Module):
         out_channels: int,
         hidden: int = 32,
         num_blocks: int = 2,
+        factor: int = 4,
     ) -> None:
         super().__init__()
+        self.factor = factor
         self.net = nn.Sequential(
-            nn.Conv2d(in_channels, width // 2, 4, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(width // 2, width, 4, stride=2, padding=1),
+            shrinking(in_channels, width, factor),
             nn.ReLU(),
             nn.Conv2d(width, width, 3, padding=1),
             nn.ReLU(),
@@ -66,16 +80,17 @@ class ResidualConvEncoder(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``(batch, out_channels, height / 4, width / 4)``."""
-        if any(side % _FACTOR for side in x.shape[-2:]):
-            raise ValueError(f"sides must be multiples of {_FACTOR}, got {tuple(x.shape[-2:])}")
+        """Return ``(batch, out_channels, height / factor, width / factor)``."""
+        if any(side % self.factor for side in x.shape[-2:]):
+            sides = tuple(x.shape[-2:])
+            raise ValueError(f"sides must be multiples of {self.factor}, got {sides}")
         features: Tensor = self.net(x)
         return features
 
 
 @final
 class ResidualConvDecoder(nn.Module):
-    """From a map of features to images: 7x7 to 28x28, 16x16 to 64x64.
+    """From a map of features to images of a larger side: 7x7 or 14x14 to 28x28.
 
     Args:
         in_channels: Of the map.
@@ -83,6 +98,7 @@ class ResidualConvDecoder(nn.Module):
         out_channels: Of the images.
         hidden: Channels inside a residual block.
         num_blocks: Residual blocks.
+        factor: By which the images are larger, 2 or 4.
     """
 
     tensors_only = True
@@ -94,18 +110,23 @@ class ResidualConvDecoder(nn.Module):
         out_channels: int,
         hidden: int = 32,
         num_blocks: int = 2,
+        factor: int = 4,
     ) -> None:
         super().__init__()
+        _check(factor)
+        half = width // 2
         self.net = nn.Sequential(
             nn.Conv2d(in_channels, width, 3, padding=1),
             ResidualStack(width, hidden, num_blocks),
-            nn.ConvTranspose2d(width, width // 2, 4, stride=2, padding=1),
+            nn.ConvTranspose2d(width, half, 4, stride=2, padding=1),
             nn.ReLU(),
-            nn.ConvTranspose2d(width // 2, out_channels, 4, stride=2, padding=1),
+            nn.ConvTranspose2d(half, out_channels, 4, stride=2, padding=1)
+            if factor == max(FACTORS)
+            else nn.Conv2d(half, out_channels, 3, padding=1),
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return ``(batch, out_channels, 4 * height, 4 * width)``."""
+        """Return ``(batch, out_channels, factor * height, factor * width)``."""
         image: Tensor = self.net(features)
         return image
 
@@ -127,3 +148,8 @@ class MapAndSummary(nn.Module):
         """Return the vector, ``(batch, size)``, and the map, ``(batch, channels, ...)``."""
         spatial: Tensor = self.net(x)
         return self.summary(spatial), spatial
+
+
+def _check(factor: int) -> None:
+    if factor not in FACTORS:
+        raise ValueError(f"factor must be 2 or 4, got {factor}")

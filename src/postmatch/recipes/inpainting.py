@@ -57,13 +57,13 @@ class Config:
         num_codes: Vectors in the codebook of a VQ-VAE.
         code_size: Their length.
         code_width: Channels of its networks.
-        posterior_width: Channels of the PixelCNN of the posterior over its codes.
+        code_cell: Side of the square of pixels that a code stands for.
+        context_width: Channels of the network that tells the posterior of the image.
+        posterior_width: Channels of the PixelCNN of the posterior.
         posterior_blocks: Its blocks.
-        dropout: In these.
-        context_width: Channels of what tells it of the whole image; 0 for a shallow network.
-        context_blocks: Residual blocks of each of its sizes.
-        prior_width: Channels of the PixelCNN of the prior; 0 for those of the posterior's.
-        prior_blocks: Its blocks, likewise.
+        prior_width: Channels of the PixelCNN of the prior.
+        prior_blocks: Its blocks.
+        dropout: In both.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
         steps: How many updates.
@@ -83,16 +83,16 @@ class Config:
     latent_channels: int = 16
     components: int = 10
     latent_size: int = 32
-    num_codes: int = 256
+    num_codes: int = 128
     code_size: int = 64
     code_width: int = 64
+    code_cell: int = 2
+    context_width: int = 112
     posterior_width: int = 80
     posterior_blocks: int = 7
+    prior_width: int = 56
+    prior_blocks: int = 5
     dropout: float = 0.2
-    context_width: int = 0
-    context_blocks: int = 2
-    prior_width: int = 0
-    prior_blocks: int = 0
     mirrored: bool = False
     shift: int = 0
     steps: int = 30_000
@@ -122,15 +122,16 @@ def config_of(dataset: Dataset, model: Model) -> Config:
             raise ValueError("the plain convolutional VAE is for images of 28 x 28 in grey")
         return Config(dataset, model, steps=80_000, batch_size=256, precision="tf32")
     if model == "vqvae":
-        faces = dataset == "celeba"
-        return Config(
-            dataset,
-            model,
-            num_codes=512 if faces else 256,
-            code_width=128 if faces else 64,
-            clip_norm=5.0,
-            precision="tf32",
+        codes = Config(
+            dataset, model, steps=100_000, orthogonal_rate=0.005, clip_norm=5.0, precision="tf32"
         )
+        if dataset == "mnist":
+            return codes
+        if dataset == "omniglot":
+            return dataclasses.replace(codes, shift=1)
+        more: dict[str, Any] = {"code_cell": 4, "num_codes": 512, "code_width": 128}
+        more |= {"context_width": 128, "posterior_width": 96, "posterior_blocks": 8}
+        return dataclasses.replace(codes, **more, mirrored=True, batch_size=64)
     if model == "vdvae-paper":
         if dataset == "celeba":
             raise ValueError("the paper's hierarchy of vdvae-paper is that of 28 x 28 pixels")
@@ -148,16 +149,17 @@ def config_of(dataset: Dataset, model: Model) -> Config:
             decoder="1x2,4m1,4x2,8m4,8x4,16m8,16x6,32m16,32x8,64m32,64x4",
             batch_size=32,
             orthogonal_rate=0.01,
+            mirrored=True,
         )
-    ours = Config(
+    return Config(
         dataset,
         model,
         encoder="28x2,28d2,14x4,14d2,7x4,7d2,3x2,3d2,1x2",
         decoder="1x2,3m1,3x2,7m3,7x4,14m7,14x5,28m14,28x2",
+        steps=100_000,
+        orthogonal_rate=0.005,
+        shift=0 if dataset == "mnist" else 1,
     )
-    if dataset == "mnist":
-        return dataclasses.replace(ours, steps=100_000, orthogonal_rate=0.005)
-    return ours
 
 
 def masks_of(dataset: Dataset) -> MaskDistribution:
@@ -175,16 +177,14 @@ def build(config: Config) -> MatchedVAE:
         return code_model(
             channels=CHANNELS[c.dataset],
             size=SIZES[c.dataset],
+            factor=c.code_cell,
             num_codes=c.num_codes,
             code_size=c.code_size,
             width=c.code_width,
-            posterior_width=c.posterior_width,
-            num_blocks=c.posterior_blocks,
-            dropout=c.dropout,
             context_width=c.context_width,
-            context_blocks=c.context_blocks,
-            prior_width=c.prior_width,
-            prior_blocks=c.prior_blocks,
+            posterior=(c.posterior_width, c.posterior_blocks),
+            prior=(c.prior_width, c.prior_blocks),
+            dropout=c.dropout,
         )
     layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
     return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))

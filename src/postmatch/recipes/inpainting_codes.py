@@ -23,61 +23,48 @@ from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.vaes.vq import VQVAE, Codebook
 
 _NOTHING = 0.05  # how often the partial encoder sees nothing, which is the prior's question
-_FIRST = 0.3  # the part of the time that goes to the VQ-VAE
-_SUMMARY = 128  # length of the vector beside the map that the codes are given
+_FIRST = 0.2  # the part of the time that goes to the VQ-VAE
+_BLOCKS = 2  # of each size of the network that tells the posterior of the image
 
 
 def code_model(
     channels: int,
     size: int,
+    factor: int,
     num_codes: int,
     code_size: int,
     width: int,
-    posterior_width: int,
-    num_blocks: int,
-    dropout: float,
     context_width: int,
-    context_blocks: int,
-    prior_width: int,
-    prior_blocks: int,
+    posterior: tuple[int, int],
+    prior: tuple[int, int],
+    dropout: float,
 ) -> MatchedVAE:
     """Return an untrained VQ-VAE with its partial encoder and its prior.
 
     Args:
         channels: Of the images.
         size: Their height and width.
+        factor: By which those of the grid of codes are smaller.
         num_codes: How many vectors the codebook has.
         code_size: Their length.
-        width: Channels of the VQ-VAE's networks and of the partial encoder's.
-        posterior_width: Channels of the posterior's PixelCNN.
-        num_blocks: Its blocks.
-        dropout: In them.
-        context_width: Channels of what tells it of the whole image; 0 for a shallow network.
-        context_blocks: Residual blocks of each of its sizes.
-        prior_width: Channels of the prior's PixelCNN; 0 for those of the posterior's.
-        prior_blocks: Its blocks, likewise.
+        width: Channels of the VQ-VAE's networks.
+        context_width: Channels of the network that tells the posterior of the image.
+        posterior: Channels and blocks of its PixelCNN.
+        prior: Those of the prior's.
+        dropout: In both.
     """
-    grid = (size // 4, size // 4)
-    prior = (prior_width or posterior_width, prior_blocks or num_blocks)
+    grid = (size // factor, size // factor)
     vae = VQVAE(
-        ResidualConvEncoder(channels, width, code_size),
-        ResidualConvDecoder(code_size, width, channels),
+        ResidualConvEncoder(channels, width, code_size, factor=factor),
+        ResidualConvDecoder(code_size, width, channels, factor=factor),
         Codebook(num_codes, code_size),
         PixelCNN(num_codes, grid, *prior, dropout=dropout),
     )
-    features: nn.Module
-    if context_width:
-        told, pooled = context_width, context_width
-        features = ContextNet(channels + 1, told, told // 2, context_blocks)
-        summary = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    else:
-        told, pooled = code_size, code_size * grid[0] * grid[1]
-        features = ResidualConvEncoder(channels + 1, 2 * width, code_size)
-        summary = nn.Sequential(nn.Flatten())
-    summary.append(nn.Linear(pooled, _SUMMARY))
-    sizes = {"vector_size": _SUMMARY, "map_channels": told}
-    net = PixelCNN(num_codes, grid, posterior_width, num_blocks, **sizes, dropout=dropout)
-    return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, summary), CodeGridHead(net)))
+    told = {"vector_size": context_width, "map_channels": context_width}
+    net = PixelCNN(num_codes, grid, *posterior, **told, dropout=dropout)
+    features = ContextNet(channels + 1, context_width, context_width // 2, _BLOCKS, factor)
+    mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, mean), CodeGridHead(net)))
 
 
 def fit_codes(
