@@ -156,7 +156,9 @@ def step_of(
         return loss(model, x, generator)
 
     # Small steps: noise has nothing to teach, and must not end in numbers that are not finite.
-    plan = dataclasses.replace(plan_of(config), steps=10**6, learning_rate=1e-6)
+    plan = plan_of(config)
+    rates = {"learning_rate": 1e-6, "orthogonal_rate": 1e-6 * (plan.orthogonal_rate > 0.0)}
+    plan = dataclasses.replace(plan, steps=10**6, **rates)
     return Run(part, losses, plan, [generator]).step
 
 
