@@ -2,13 +2,15 @@
 
 Usage: POSTMATCH_DATA=... python benchmarks/acquisition_tables.py --tables yeast --seeds 31
 
-Of the rows, half are for the model, and a fifth for the ways of choosing: a model knows its own
-rows too well to tell from them what is worth measuring. Of the others everything is hidden, or
-everything but one random column; rows of small tables start with up to four of these, one after
-another. After each of five measurements the target is predicted by the model's own p(y | x_o), and
-what differs is what was measured. Where nothing is known all rows are alike, so that the first
-choice cannot be better than the best fixed one. Prints and writes one JSON line per table, seed,
-start and way of choosing: accuracy and nats that are missing, or the error of numbers.
+Of the rows, 70 % are for the model and for the ways of choosing. A model knows its own rows too
+well to tell from them what is worth measuring, so it is fitted three times more, each time without
+a third of them, and network and fixed order learn from what these models make of rows that they
+have not seen. Of the others everything is hidden, or everything but one random column; rows of
+small tables start with up to four of these, one after another. After each of five measurements the
+target is predicted by the model's own p(y | x_o), and what differs is what was measured. Where
+nothing is known all rows are alike, so that the first choice cannot be better than the best fixed
+one. Prints and writes one JSON line per table, seed, start and way of choosing: accuracy and nats
+that are missing, or the error of numbers.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from torch import Tensor
 
 from holes import read_table
 from postmatch import TableModel, TableModelConfig, fit_table, load, save
+from postmatch.cross_fitting import Fold, cross_fitted
 from postmatch.recipes.results import provenance
 from postmatch.table_acquiring import TableAcquirer, table_acquirer
 
@@ -41,7 +44,7 @@ TABLES = {
 }
 MODEL_STEPS = {"concrete": 4_000, "german_credit": 3_000}
 DEFAULT_STEPS = 1_500
-SEEDS, STEPS, TEST_SHARE, CHOICE_SHARE = (31, 32, 33, 34, 35), 5, 0.3, 0.2
+SEEDS, STEPS, TEST_SHARE, FOLDS = (31, 32, 33, 34, 35), 5, 0.3, 3
 STARTS, MOST_COPIES = (0, 1), 4  # columns that are known of each row, chosen at random
 NETWORK_STEPS = 1_500
 MOST_ROWS, TEST_ROWS, ORDER_ROWS, ORDER_DRAWS = 20_000, 4_000, 1_000, 16
@@ -76,18 +79,20 @@ def judged(name: str, seed: int, models: Path | None) -> list[dict[str, Any]]:
     """Return how well the target is told after each measurement, for each way of choosing."""
     table, numbers, categories = read_table(name, MOST_ROWS)
     order = np.random.default_rng([crc32(name.encode()), seed]).permutation(len(table))
-    cut, later = (round(share * len(table)) for share in (TEST_SHARE, TEST_SHARE + CHOICE_SHARE))
-    train = table.iloc[np.sort(order[later:])].reset_index(drop=True)
-    others = table.iloc[np.sort(order[cut:later])].reset_index(drop=True)
+    cut = round(TEST_SHARE * len(table))
+    train = table.iloc[np.sort(order[cut:])].reset_index(drop=True)
     test = table.iloc[order[:cut][:TEST_ROWS]].reset_index(drop=True)
     columns = {"numeric": numbers, "categorical": categories}
     folder = models and models / f"{name}-{seed}"
-    model = _fitted(train, columns, MODEL_STEPS.get(name, DEFAULT_STEPS), seed, folder)
+    steps, began = MODEL_STEPS.get(name, DEFAULT_STEPS), time.perf_counter()
+    model = _fitted(train, columns, steps, seed, folder and folder / "model")
+    folds = _folds(model, train, seed, folder)
     sampled = table_acquirer(model, target=TABLES[name], seed=seed)
-    start = time.perf_counter()
+    fitted = time.perf_counter()
     most = min(1.0, (STEPS + max(STARTS)) / len(model.table.modelled))
-    gains = sampled.fit(others, most_known=most, steps=NETWORK_STEPS, seed=seed)
-    seconds = time.perf_counter() - start
+    gains = sampled.fit(train, folds=folds, most_known=most, steps=NETWORK_STEPS, seed=seed)
+    learned = time.perf_counter()
+    others = _some_rows(folds, train, _place(sampled), seed)
     x, there = model.table.encode(test)
     kept = there[:, _place(sampled)]  # only rows whose target is known can be judged
     once, lines = Rows(x[kept], there[kept], _place(sampled)), []
@@ -97,23 +102,25 @@ def judged(name: str, seed: int, models: Path | None) -> list[dict[str, Any]]:
         known = _some(rows, start, seed)
         masks = {
             "random": _in_random_order(rows, known, seed),
-            "fixed": _in_fixed_order(sampled, _some_rows(sampled, others, seed), rows, known),
+            "fixed": _in_fixed_order(others, rows, known),
             "target gain": _chosen(gains, rows, known),
         }
         for way in WAYS:
-            curve = [_score(sampled, rows, each & rows.there) for each in masks[way]]
+            curve = [_score(model, rows, each & rows.there) for each in masks[way]]
             lines.append({"start": start, "way": way, "curve": curve})
             if not number:
-                lost = [_loss(sampled, rows, each & rows.there) for each in masks[way]]
+                lost = [_loss(model, rows, each & rows.there) for each in masks[way]]
                 lines[-1]["nats"] = lost
     about = {
         "target": TABLES[name],
         "measure": "rmse" if number else "accuracy",
-        "all_known": _score(sampled, once, once.there),
+        "all_known": _score(model, once, once.there),
         "train_rows": len(train),
-        "choice_rows": len(others),
+        "choice_rows": len(train),
+        "folds": len(folds),
         "rows": len(once.x),
-        "network_seconds": round(seconds, 1),
+        "model_seconds": round(fitted - began, 1),
+        "network_seconds": round(learned - fitted, 1),
     }
     return [line | about for line in lines]
 
@@ -146,22 +153,37 @@ def _fitted(
     return model
 
 
+def _folds(model: TableModel, train: Any, seed: int, folder: Path | None) -> list[Fold]:
+    """Return models that have each not seen a part of the rows."""
+    if folder is not None and (folder / "rows.npz").is_file():
+        rows = np.load(folder / "rows.npz")
+        return [Fold(load(folder / k, device="cpu"), torch.tensor(rows[k])) for k in rows.files]
+    folds = cross_fitted(model, train, FOLDS, seed=seed)
+    if folder is not None:
+        names = [f"fold-{i}" for i in range(len(folds))]
+        for name, fold in zip(names, folds, strict=True):
+            save(fold.model, folder / name)
+        kept = {name: fold.rows.numpy() for name, fold in zip(names, folds, strict=True)}
+        np.savez(folder / "rows.npz", **kept)
+    return folds
+
+
 def _place(asks: TableAcquirer) -> int:
     assert asks.offers.asked is not None
     return int(asks.offers.asked.nonzero())
 
 
-def _score(asks: TableAcquirer, rows: Rows, known: Tensor) -> float:
+def _score(model: TableModel, rows: Rows, known: Tensor) -> float:
     """Return the accuracy of levels, or the error of numbers in units of their deviation."""
-    told, truth = _predicted(asks, rows, known), rows.x[:, rows.place]
-    if asks.model.table.modelled[rows.place].is_number:
+    told, truth = _predicted(model, rows, known), rows.x[:, rows.place]
+    if model.table.modelled[rows.place].is_number:
         return float((told - truth).square().mean().sqrt() / truth.std())
     return float((told == truth).float().mean())
 
 
-def _predicted(asks: TableAcquirer, rows: Rows, known: Tensor, num_samples: int = 32) -> Tensor:
+def _predicted(model: TableModel, rows: Rows, known: Tensor, num_samples: int = 32) -> Tensor:
     hidden = torch.arange(known.shape[1]) == rows.place
-    return asks.model.rows.points(rows.x, known & ~hidden, num_samples)[:, rows.place]
+    return model.rows.points(rows.x, known & ~hidden, num_samples)[:, rows.place]
 
 
 def _some(rows: Rows, count: int, seed: int) -> Tensor:
@@ -195,46 +217,51 @@ def _chosen(gains: TableAcquirer, rows: Rows, known: Tensor) -> Tensor:
     return torch.stack(states)
 
 
-def _some_rows(asks: TableAcquirer, data: Any, seed: int) -> Rows:
-    x, there = asks.model.table.encode(data)
-    place = _place(asks)
-    told = there[:, place].nonzero()[:, 0]
-    pick = torch.randperm(len(told), generator=torch.Generator().manual_seed(seed))[:ORDER_ROWS]
-    return Rows(x[told[pick]], there[told[pick]], place)
+def _some_rows(
+    folds: list[Fold], data: Any, place: int, seed: int
+) -> list[tuple[TableModel, Rows]]:
+    """Return some rows of each fold that hold the target, with the model that has not seen them."""
+    x, there = folds[0].model.table.encode(data)
+    generator, some = torch.Generator().manual_seed(seed), []
+    for fold in folds:
+        told = fold.rows[there[fold.rows, place]]
+        pick = told[torch.randperm(len(told), generator=generator)[: ORDER_ROWS // len(folds)]]
+        some.append((fold.model, Rows(x[pick], there[pick], place)))
+    return some
 
 
-def _in_fixed_order(asks: TableAcquirer, train: Rows, rows: Rows, known: Tensor) -> Tensor:
+def _in_fixed_order(others: list[tuple[TableModel, Rows]], rows: Rows, known: Tensor) -> Tensor:
     """Return the same for one order for all rows, the best for some others, greedily.
 
-    They start as the others do; what each further column brings is measured on them by the same
-    model: the log-likelihood of levels, the squared error of numbers.
+    They start as the rows do; what each further column brings is measured on them, by models that
+    have not seen them: the log-likelihood of levels, the squared error of numbers.
     """
-    start = _some(train, int(known[0].sum()), 0)
+    count, columns = int(known[0].sum()), range(rows.x.shape[1])
+    starts = [_some(part, count, i) for i, (_, part) in enumerate(others)]
+
+    def loss(bought: list[int]) -> float:
+        seen = torch.tensor([i in bought for i in columns])
+        return sum(
+            len(part.x) * _loss(model, part, part.there & (start | seen))
+            for (model, part), start in zip(others, starts, strict=True)
+        )
+
     order: list[int] = []
-    for _ in range(STEPS + int(known[0].sum())):
-        losses = {
-            column: _loss(asks, train, train.there & (start | _of([*order, column], train)))
-            for column in range(train.x.shape[1])
-            if column not in (*order, train.place)
-        }
+    for _ in range(STEPS + count):
+        losses = {c: loss([*order, c]) for c in columns if c not in (*order, rows.place)}
         order.append(min(losses, key=losses.__getitem__))
-    others = [i for i in range(train.x.shape[1]) if i not in order]
-    rank = torch.tensor([*order, *others]).argsort()
+    rank = torch.tensor([*order, *(i for i in columns if i not in order)]).argsort()
     rank[rows.place] = len(rank)
     return _bought(rank.expand_as(known), known)
 
 
-def _of(columns: list[int], rows: Rows) -> Tensor:
-    return torch.tensor([i in columns for i in range(rows.x.shape[1])])
-
-
-def _loss(asks: TableAcquirer, rows: Rows, known: Tensor) -> float:
+def _loss(model: TableModel, rows: Rows, known: Tensor) -> float:
     truth = rows.x[:, [rows.place]]
-    if asks.model.table.modelled[rows.place].is_number:
-        told = _predicted(asks, rows, known, ORDER_DRAWS)
+    if model.table.modelled[rows.place].is_number:
+        told = _predicted(model, rows, known, ORDER_DRAWS)
         return float((told - truth[:, 0]).square().mean())
     hidden = torch.arange(known.shape[1]) == rows.place
-    chances = asks.model.rows.chances(rows.x, known & ~hidden, rows.place, ORDER_DRAWS)
+    chances = model.rows.chances(rows.x, known & ~hidden, rows.place, ORDER_DRAWS)
     return float(-chances.gather(1, truth.long()).clamp_min(1e-6).log().mean())
 
 

@@ -66,3 +66,12 @@ def test_numbers_are_judged_by_the_means_that_are_predicted() -> None:
     means = decoded.mean[..., 1].mean(0).view(2, -1)
     error = (x[:, 1] - means).square()
     assert_close(told.real[0], (error[0] - error[1]) / 2.0)
+
+
+@pytest.mark.parametrize("counts", [[10, 10, 10], [100, 300], [7], [1, 5_000, 20]])
+def test_a_batch_has_rows_of_every_part_by_their_number(counts: list[int]) -> None:
+    shares = realised_gains._shares(16, counts)
+    fair = [16 * count / sum(counts) for count in counts]
+    assert all(abs(share - max(1.0, part)) <= 1.0 for share, part in zip(shares, fair, strict=True))
+    assert min(shares) >= 1
+    assert sum(shares) == 16 or min(fair) < 1.0

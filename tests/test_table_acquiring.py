@@ -8,13 +8,15 @@ import pandas as pd
 import pytest
 import torch
 
+from postmatch import TableModel
 from postmatch.acquisition import AmortisedGain
+from postmatch.cross_fitting import Fold, cross_fitted
 from postmatch.mixture_gains import MixtureGain
 from postmatch.nets.gains import TableGainNet
 from postmatch.realised_gains import told_of_level, told_of_number
 from postmatch.table_acquiring import TableAcquirer, table_acquirer
 from postmatch.table_offers import table_offers
-from small_models import people, people_model
+from small_models import fit_small, people, people_model
 
 NAMES = ["income", "weight", "rooms", "town", "shirt", "owner"]
 
@@ -180,20 +182,26 @@ def test_what_is_told_of_a_number_is_what_its_variance_loses_if_the_model_is_rig
     assert abs(error) < 4.0 * float(told.real.std()) / math.sqrt(len(t))  # standard errors
 
 
+def really_told(model: TableModel, x: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+    """Return what each column alone told of each row's town, NaN where it is not there."""
+    nothing, told = torch.zeros_like(there), []
+    before = model.rows.chances(x, nothing, 3, 16)
+    for name in (name for name in NAMES if name != "town"):
+        known = nothing.clone()
+        known[:, NAMES.index(name)] = True
+        after = model.rows.chances(x, known, 3, 16)
+        each = told_of_level(torch.stack([before, after]), x[:, 3]).real[0]
+        told.append(each.masked_fill(~there[:, NAMES.index(name)], math.nan))
+    return torch.stack(told, 1)  # (rows, offers)
+
+
 def test_what_was_really_told_is_learned_from_rows() -> None:
     frame, model = people(), people_model()
     amortised = acquirer(target="town").fit(frame, most_known=0.0, steps=150)
     x, there = model.table.encode(frame)
     x, there = x[there[:, 3]], there[there[:, 3]]
-    nothing = torch.zeros_like(there)
-    told = amortised.gains(x[:1], nothing[:1])[0]
-    before, real = model.rows.chances(x, nothing, 3, 16), []
-    for name in amortised.offers.names:
-        known = nothing.clone()
-        known[:, NAMES.index(name)] = True
-        after = model.rows.chances(x, known, 3, 16)
-        each = told_of_level(torch.stack([before, after]), x[:, 3]).real[0]
-        real.append(float(each[there[:, NAMES.index(name)]].mean()))
+    told = amortised.gains(x[:1], torch.zeros_like(there[:1]))[0]
+    real = really_told(model, x, there).nanmean(0).numpy()
     # 150 steps leave the network somewhat behind.
     assert np.corrcoef(told.numpy(), real)[0, 1] > 0.9
     assert np.abs(told.numpy() - real).max() < 0.2 < max(real)
@@ -213,6 +221,74 @@ def test_what_a_model_expects_is_trusted_less_where_it_does_not_come_true() -> N
     (gains, trust), (misled, doubted) = found
     assert gains.min() > 0.0 > misled.max()  # the model's confidence is worse than knowing nothing
     assert (doubted < trust).all()
+
+
+def test_each_row_is_judged_by_the_model_of_its_fold_and_counts_as_much_as_any_other() -> None:
+    frame, model = people(), people_model()
+    towns = frame["town"].map({"Aix": "Bonn", "Bonn": "Cork", "Cork": "Aix"})
+    (misled,) = cross_fitted(model, frame.assign(town=towns), 2, max_steps=200)[:1]
+    few, most = torch.arange(100), torch.arange(100, 400)
+    x, there = model.table.encode(frame)
+    has_town = there[:, 3]
+
+    def told_by(first: TableModel, second: TableModel) -> np.ndarray:
+        each = [
+            really_told(judge, x[rows][has_town[rows]], there[rows][has_town[rows]])
+            for judge, rows in ((first, few), (second, most))
+        ]
+        return torch.cat(each).nanmean(0).numpy()
+
+    folds = [Fold(model, few), Fold(misled.model, most)]
+    amortised = acquirer(target="town").fit(frame, folds=folds, most_known=0.0, steps=150)
+    learned = amortised.gains(x[:1], torch.zeros_like(there[:1]))[0].numpy()
+    right = told_by(model, misled.model)
+    for first, second in ((misled.model, model), (model, model), (misled.model, misled.model)):
+        wrong = told_by(first, second)
+        assert np.abs(learned - right).max() < 0.25 * np.abs(wrong - right).max()
+
+
+def test_a_fold_of_all_rows_is_no_fold() -> None:
+    frame, options = people(), {"steps": 5, "seed": 3}
+    asks = acquirer(target="weight")
+    alone = [Fold(people_model(), torch.arange(len(frame)))]
+    for one, other in zip(
+        asks.fit(frame, **options).gains.parameters(),
+        asks.fit(frame, folds=alone, **options).gains.parameters(),
+        strict=True,
+    ):
+        assert torch.equal(one, other)
+
+
+def test_the_model_of_a_fold_knows_nothing_of_its_rows_and_shares_the_units_of_x() -> None:
+    frame, model = people(), people_model()
+    folds = cross_fitted(model, frame, 3, max_steps=2)
+    places = torch.cat([fold.rows for fold in folds])
+    assert places.sort().values.tolist() == list(range(len(frame)))
+    changed = frame.copy()
+    changed.iloc[folds[1].rows.numpy()] = frame.iloc[folds[1].rows.numpy()[::-1]].to_numpy()
+    for i, (fold, other) in enumerate(
+        zip(folds, cross_fitted(model, changed, 3, max_steps=2), strict=True)
+    ):
+        assert torch.equal(fold.rows, other.rows)
+        assert other.model.table is model.table
+        weights = zip(fold.model.model.parameters(), other.model.model.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in weights) == (i == 1)
+
+
+def test_folds_that_make_no_sense_are_refused() -> None:
+    frame, model = people(), people_model()
+    asks, rows = acquirer(target="town"), torch.arange(len(frame))
+    with pytest.raises(ValueError, match="folds must hold each of the 400 rows of data once"):
+        asks.fit(frame, folds=[Fold(model, rows[1:])])
+    with pytest.raises(ValueError, match="folds must hold each of the 400 rows of data once"):
+        asks.fit(frame, folds=[Fold(model, rows), Fold(model, rows[:1])])
+    with pytest.raises(ValueError, match="folds are for what was really told of a target"):
+        acquirer().fit(frame, folds=[Fold(model, rows)])
+    other = fit_small(people(60), steps=1)
+    with pytest.raises(ValueError, match="folds must share the table of the model"):
+        asks.fit(frame, folds=[Fold(other, rows)])
+    with pytest.raises(ValueError, match="num_folds must be from 2 to the 400 rows of data, got 1"):
+        cross_fitted(model, frame, 1)
 
 
 def test_rows_without_their_target_teach_nothing_of_it() -> None:

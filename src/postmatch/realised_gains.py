@@ -1,6 +1,7 @@
 """Training of a network on what measurements really told of a target, in rows that hold both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple, final
 
 import torch
@@ -38,11 +39,23 @@ class Told(NamedTuple):
     real: Tensor
 
 
+class Judged(NamedTuple):
+    """Rows of a table, and the model that tells what measurements told of them.
+
+    Args:
+        model: A matched VAE, best one that was fitted on other rows. It stays as it is.
+        rows: On the device to train on, in units that are the same for all models.
+        available: What they hold.
+    """
+
+    model: MatchedVAE
+    rows: Tensor
+    available: Tensor
+
+
 def fit_realised(
     acquirer: AmortisedGain,
-    model: MatchedVAE,
-    rows: Tensor,
-    available: Tensor,
+    parts: Sequence[Judged],
     target: Tensor,
     masks: MaskDistribution,
     how: AcquisitionPlan,
@@ -68,9 +81,8 @@ def fit_realised(
 
     Args:
         acquirer: What is trained, with a :class:`TableGainNet`.
-        model: A matched VAE of a table, which stays as it is.
-        rows: Of the table, on the device to train on.
-        available: What they hold.
+        parts: Rows with what predicts them: one model for all of them, or several, each for those
+            that it was not fitted on. A row counts for as much in any part, but for rounding.
         target: Columns that are asked about, bool, ``(columns,)``.
         masks: What is observed in training.
         how: How long; its samples are draws of z behind each prediction. Rows that walk knew up to
@@ -81,27 +93,31 @@ def fit_realised(
     check_target(acquirer.offers, target)
     net = acquirer.net
     assert isinstance(net, TableGainNet)
-    model.eval().requires_grad_(False)
-    generator = torch.Generator(rows.device).manual_seed(seed)
-    reveals, target = acquirer.offers.reveals.to(rows.device), target.to(rows.device)
-    told = available[:, target].all(1)
-    if not told.any():
+    device = parts[0].rows.device
+    generator = torch.Generator(device).manual_seed(seed)
+    reveals, target = acquirer.offers.reveals.to(device), target.to(device)
+    sources = [_source(part, target, seed) for part in parts if _holds(part, target).any()]
+    if not sources:
         raise ValueError("rows must hold the target, or nothing can be learned of it")
-    source = _Source(rows[told], available[told], _imagined(model, rows[:1], seed))
-    memory = _Memory(len(reveals), rows.shape[1], rows.device)
+    memory = _Memory(len(reveals), len(target), device)
+    sizes = _shares(how.batch_size, [len(source.rows) for source in sources])
 
-    def loss(_: Tensor) -> Losses:
-        x, there, is_real = _drawn(source, how.batch_size, generator)
+    def look(source: _Source, size: int) -> None:
+        x, there, is_real = _drawn(source, size, generator)
         observed = _observed(acquirer, x, there & ~target, masks, how, generator)
-        picked = torch.randperm(len(reveals), generator=generator, device=rows.device)
+        picked = torch.randperm(len(reveals), generator=generator, device=device)
         picked = picked[: how.num_offers]
         new = reveals[picked]  # (offers, columns)
         shown = torch.cat([observed[None], observed | new[:, None]])  # (1 + offers, batch, columns)
         with torch.no_grad():
-            told = _told(model, x, shown, target, how.num_samples, generator)
+            told = _told(source.model, x, shown, target, how.num_samples, generator)
         counted = (new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)
         seen = MaskedEncoder.side_by_side(x, observed)
         memory.keep(seen, picked, told, counted.to(x.dtype), is_real)
+
+    def loss(_: Tensor) -> Losses:
+        for source, size in zip(sources, sizes, strict=True):
+            look(source, size)
         return {"gain": _error(net, *memory.some(generator))}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
@@ -162,8 +178,9 @@ class _Memory:
 
 
 class _Source(NamedTuple):
-    """Rows to learn from: those of a table, what they hold, and complete ones of a model."""
+    """Rows to learn from: those of a table, what they hold, and complete ones of their model."""
 
+    model: MatchedVAE
     rows: Tensor
     available: Tensor
     imagined: Tensor
@@ -175,6 +192,23 @@ class _Batch(NamedTuple):
     x: Tensor
     there: Tensor
     is_real: Tensor
+
+
+def _holds(part: Judged, target: Tensor) -> Tensor:
+    """Return which rows hold the target."""
+    return part.available[:, target].all(1)
+
+
+def _source(part: Judged, target: Tensor, seed: int) -> _Source:
+    model, told = part.model.eval().requires_grad_(False), _holds(part, target)
+    imagined = _imagined(model, part.rows[:1], seed)
+    return _Source(model, part.rows[told], part.available[told], imagined)
+
+
+def _shares(size: int, counts: Sequence[int]) -> list[int]:
+    """Return how many rows of a batch are drawn from each of so many, at least one."""
+    ends = [round(size * end / sum(counts)) for end in (0, *accumulate(counts))]
+    return [max(1, end - start) for start, end in pairwise(ends)]
 
 
 def _drawn(source: _Source, size: int, generator: torch.Generator) -> _Batch:

@@ -12,12 +12,13 @@ from torch import Tensor
 from postmatch.acquisition import Acquirer, AmortisedGain, acquire, choose
 from postmatch.acquisition_fitting import AcquisitionPlan, fit_amortised
 from postmatch.conditioning import Conditional
+from postmatch.cross_fitting import Fold
 from postmatch.masks import MaskDistribution, Mixture, Pattern, UniformCount
 from postmatch.mixture_gains import MixtureGain, gains_from, mixture_teacher
 from postmatch.models import TableModel
 from postmatch.nets.gains import TableGainNet
 from postmatch.randomness import seeded
-from postmatch.realised_gains import fit_realised
+from postmatch.realised_gains import Judged, fit_realised
 from postmatch.table_offers import Advice, Expected, Names, Ranked, TableOffers, table_offers
 from postmatch.tables.overrides import several, unknown_name
 from postmatch.threads import one_thread
@@ -154,6 +155,7 @@ class TableAcquirer:
         self,
         data: Any,
         *,
+        folds: Sequence[Fold] = (),
         realised: bool = True,
         most_known: float = 1.0,
         steps: int = 1_000,
@@ -163,8 +165,10 @@ class TableAcquirer:
         """Return the same with one network that tells all gains at once, in microseconds.
 
         Args:
-            data: Rows to learn from, with a target better others than those that the model was
-                fitted on: it knows these too well, and so seems to need less.
+            data: Rows to learn from. With a target and without folds better others than those that
+                the model was fitted on: it knows these too well, and so seems to need less.
+            folds: What ``cross_fitted`` returned for these rows: each is then judged by a model
+                that has not seen it, so that the model's own rows teach what is worth measuring.
             realised: With a target, learn what measurements really told of it in these rows, so
                 that what misleads the model counts for less; otherwise what the model expects.
             most_known: The largest part of the columns that rows will show when it is asked.
@@ -177,6 +181,9 @@ class TableAcquirer:
         seen = there if asked is None else there & ~asked.to(there.device)
         if not seen.any():
             raise ValueError("data has no cell to learn from")
+        if folds and (asked is None or not realised):
+            raise ValueError("folds are for what was really told of a target, and change no other")
+        parts = self._judged(x, there, folds)
         masks = _masks(seen, most_known)
         plan = Plan(steps, learning_rate=3e-3, warmup=min(100, steps // 10 + 1), average=0.99)
         told: dict[str, Any] = {"seed": seed, "show": show}
@@ -189,12 +196,25 @@ class TableAcquirer:
                 # Twice the steps for half the rows: what rows told is learned from again and again.
                 plan = dataclasses.replace(plan, steps=2 * steps)
                 how = AcquisitionPlan(plan, 16, every, 16, walking=0.5, walk_steps=walk)
-                fit_realised(gains, model, x, there, asked, masks, how, **told)
+                fit_realised(gains, parts, asked, masks, how, **told)
             else:
                 how = AcquisitionPlan(plan, batch_size=32, num_offers=every, num_samples=8)
                 told |= {"teacher": mixture_teacher(asked), "available": seen}
                 fit_amortised(gains, model, x, masks, how, **told)
         return TableAcquirer(self.model, self.offers, gains.eval(), self.seed)
+
+    def _judged(self, x: Tensor, there: Tensor, folds: Sequence[Fold]) -> list[Judged]:
+        """Return which model judges which rows."""
+        if not folds:
+            return [Judged(self.model.model, x, there)]
+        if any(fold.model.table.columns != self.model.table.columns for fold in folds):
+            raise ValueError("folds must share the table of the model, or their units differ")
+        places = torch.cat([fold.rows for fold in folds])
+        if not torch.equal(places.sort().values, torch.arange(len(x))):
+            raise ValueError(f"folds must hold each of the {len(x)} rows of data once")
+        at = [fold.rows.to(x.device) for fold in folds]
+        models = [fold.model.to(x.device).model for fold in folds]
+        return [Judged(each, x[rows], there[rows]) for each, rows in zip(models, at, strict=True)]
 
     def encode(self, data: Any) -> tuple[Tensor, Tensor]:
         """Return x and observed, the target hidden."""
