@@ -6,7 +6,8 @@ Usage: python benchmarks/stock_zoo.py                  the models in MODELS
 `mnist-vdvae` is results/inpainting-mnist-vdvae.json and
 results/weights/inpainting-mnist-vdvae.safetensors, as `postmatch reproduce inpainting` leaves them.
 All are copied or none: a result without scores, one of another model, weights that are not in half
-precision, and more than 40 MB in all are refused. Prints one JSON line, the bytes of every file.
+precision though it could hold them, and more than 40 MB in all are refused. Prints one JSON line,
+the bytes of every file.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from postmatch.recipes.inpainting_run import read_model, result_path, weights_pa
 
 MODELS = ("mnist-vdvae", "omniglot-vdvae", "mnist-vqvae", "omniglot-vqvae")
 MOST_BYTES = 40_000_000
+LARGEST_HALF = torch.finfo(torch.float16).max  # less than a codebook's sums over many images
 SCORES = {"psnr", "precision", "recall"}
 
 
@@ -81,8 +83,9 @@ def files_of(name: str, results: Path) -> tuple[bytes, bytes]:
             f"--model {model} --evaluate-only finds them"
         )
     content = weights.read_bytes()
-    if {value.dtype for value in safetensors.load(content).values()} != {torch.float16}:
-        raise ValueError(f"{weights} must hold half precision alone")
+    for key, value in safetensors.load(content).items():
+        if value.dtype != torch.float16 and value.abs().max() <= LARGEST_HALF:
+            raise ValueError(f"{weights} must hold half precision alone, and not so {key}")
     return path.read_bytes(), content
 
 

@@ -87,6 +87,15 @@ def test_what_has_no_result_is_not_mentioned() -> None:
     assert "](img/" not in text
 
 
+def test_the_page_tells_which_models_took_other_steps_than_the_rest() -> None:
+    config = judged("omniglot", "conv")["config"] | {"orthogonal_rate": 0.0}
+    ours, adam = judged("mnist", "vdvae"), judged("omniglot", "conv", config=config)
+    assert "(Muon)" in page(ours, adam)
+    assert "Adam has still trained: plain VAE of Omniglot.\n" in page(ours, adam)
+    assert "Adam has still trained" not in page(ours)
+    assert "(Muon)" not in page(adam)
+
+
 def test_models_stand_in_one_order_whatever_that_of_the_files() -> None:
     models = ("vaeac", "vdvae-paper", "vdvae", "conv", "vqvae")
     rows = rows_of(page(*(judged("mnist", m) for m in models)), "MNIST")

@@ -218,7 +218,8 @@ def test_what_is_shipped_was_judged_and_answers(name: str) -> None:
     counts = {part: sum(p.numel() for p in m.parameters()) for part, m in parts.items()}
     assert counts == told["parameters"]
     values = safetensors.load((zoo.FOLDER / f"{name}.safetensors").read_bytes()).values()
-    assert {value.dtype for value in values} == {torch.float16}
+    most = torch.finfo(torch.float16).max
+    assert all(v.dtype == torch.float16 or v.abs().max() > most for v in values)
     x, observed = picture()
     drawn = model.given(x, observed).draws(2)
     assert torch.equal(drawn[..., :14], x[None, ..., :14].expand(2, -1, -1, -1, -1))
