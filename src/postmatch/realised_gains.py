@@ -25,18 +25,23 @@ _ASTRAY = 0.2  # how often a step is taken at random, to see where others lead
 _IMAGINED = 4_096  # rows
 _REMEMBERED, _RECALLED = 65_536, 512  # rows in memory, and those that a step learns from
 _KNOWN = 3  # cells that are known before a walk, at most
+_WEIGHING, _WEIGHING_SHARE = 2.0, 0.25  # rows by which it is told how far to trust the others
+_MANY = 4_000  # rows, from which single ones teach more than noise
 
 
 class Told(NamedTuple):
-    """What measurements told of a target, each ``(more, batch)``.
+    """What measurements told of a target.
 
     Args:
-        expected: What the model expects once the measurement is seen; it varies little.
+        expected: What the model expects once the measurement is seen, ``(more, batch)``; it varies
+            little.
         real: By the target's true value. If the model is right, both have the same mean.
+        left: What was there to be told, by the true value, ``(batch,)``.
     """
 
     expected: Tensor
     real: Tensor
+    left: Tensor
 
 
 class Judged(NamedTuple):
@@ -65,19 +70,23 @@ def fit_realised(
 ) -> Report:
     r"""Regress a network on how much better a target was told after each measurement.
 
-    .. math:: \mathbb{E} \left[ f_i(x_o) - e_i \right]^2
-        + \left[ c_i f_i(x_o) + h_i(o) - r_i \right]^2
+    .. math:: \mathbb{E} \left[ f_i(x_o) - \frac{e_i}{\ell(o)} \right]^2
+        + \left[ c_i f_i(x_o) + h_i(o) - \frac{r_i}{\ell(o)} \right]^2
 
-    over rows of the table, where :math:`r_i` is what seeing :math:`x_i` really told, and
-    :math:`e_i` what the model makes of it once it is seen; the gain is :math:`c_i f_i + h_i`. Of
-    levels these are :math:`\log p(x_t \mid x_o, x_i) - \log p(x_t \mid x_o)` and its mean under
-    the first. Of numbers they are half of what the squared error, or the variance, has lost, as a
-    part of the column's variance: no more nats than a Gaussian loses of its entropy.
+    over rows of the table, where :math:`r_i` is what seeing :math:`x_i` really told, :math:`e_i`
+    what the model makes of it once it is seen, and :math:`\ell` what there was to be told, on
+    average over rows in which the same was seen; the gain is :math:`\ell (c_i f_i + h_i)`. Of
+    levels these are :math:`\log p(x_t \mid x_o, x_i) - \log p(x_t \mid x_o)`, its mean under
+    the first, and :math:`-\log p(x_t \mid x_o)`. Of numbers they are half of what the squared
+    error, or the variance, has lost, as a part of the column's variance, and half of that error: no
+    more nats than a Gaussian loses of its entropy.
 
     If the model is right, :math:`c` is one and :math:`h` is zero. Where it errs, what misleads it
-    counts for less; since errors of single rows are noise for the most part, this may depend on the
-    columns that are seen, and not on their values. What the model expects is learned from rows that
-    it imagines too, of which there are as many as one likes.
+    counts for less; since errors of single rows are noise for the most part, this depends on the
+    columns that are seen, and on their values only where there are thousands of rows to tell: then
+    the gain has one more part, :math:`\lambda g_i(x_o)`, where :math:`g` is what three quarters of
+    the rows find missing, and :math:`\lambda` how much of that the others confirm. What the model
+    expects is learned from rows that it imagines too, of which there are as many as one likes.
 
     Args:
         acquirer: What is trained, with a :class:`TableGainNet`.
@@ -100,10 +109,12 @@ def fit_realised(
     if not sources:
         raise ValueError("rows must hold the target, or nothing can be learned of it")
     memory = _Memory(len(reveals), len(target), device)
-    sizes = _shares(how.batch_size, [len(source.rows) for source in sources])
+    counts = [len(source.rows) for source in sources]
+    sizes = _shares(how.batch_size, counts)
+    net.trust_in_rows.requires_grad_(sum(counts) >= _MANY)
 
     def look(source: _Source, size: int) -> None:
-        x, there, is_real = _drawn(source, size, generator)
+        x, there, role = _drawn(source, size, generator)
         observed = _observed(acquirer, x, there & ~target, masks, how, generator)
         picked = torch.randperm(len(reveals), generator=generator, device=device)
         picked = picked[: how.num_offers]
@@ -113,24 +124,50 @@ def fit_realised(
             told = _told(source.model, x, shown, target, how.num_samples, generator)
         counted = (new & ~observed[:, None]).any(2) & (~new | there[:, None]).all(2)
         seen = MaskedEncoder.side_by_side(x, observed)
-        memory.keep(seen, picked, told, counted.to(x.dtype), is_real)
+        memory.keep(seen, picked, told, counted.to(x.dtype), role)
 
     def loss(_: Tensor) -> Losses:
         for source, size in zip(sources, sizes, strict=True):
             look(source, size)
-        return {"gain": _error(net, *memory.some(generator))}
+        return {"gain": _error(net, memory.some(generator))}
 
     return train(acquirer, loss, how.plan, generators=[generator], show=show)
 
 
-def _error(
-    net: TableGainNet, seen: Tensor, expected: Tensor, real: Tensor, counted: Tensor, known: Tensor
-) -> Tensor:
-    """Return the mean square of what the network misses; arguments as in memory."""
-    by_values, by_mask = net.parts(seen)
-    gain = net.trust * by_values.detach() + by_mask
-    error = (by_values - expected).square() + known * (gain - real).square()
-    return (counted * error).sum() / counted.sum().clamp_min(1.0)
+class _Recalled(NamedTuple):
+    """Rows from memory.
+
+    Args:
+        seen: Values and mask side by side, ``(batch, 2 * columns)``.
+        expected: What offers told of them, ``(batch, offers)``, by the model.
+        real: The same by the target's true value.
+        counted: 1 where an offer was tried, otherwise 0.
+        role: Of rows of the table, ``(batch, 1)``; 0 for imagined ones.
+        left: What was there to be told, ``(batch, 1)``.
+    """
+
+    seen: Tensor
+    expected: Tensor
+    real: Tensor
+    counted: Tensor
+    role: Tensor
+    left: Tensor
+
+
+def _error(net: TableGainNet, rows: _Recalled) -> Tensor:
+    """Return the mean square of what the network misses, as a part of what there was to be told."""
+    parts = net.parts(rows.seen)
+    known = (rows.role > 0.0).to(rows.left)
+    off = known * (parts.log_left + rows.left * (-parts.log_left).exp())  # least at the mean
+    per_left = (-parts.log_left.detach()).exp()
+    expected, real = per_left * rows.expected, per_left * rows.real
+    gain = net.trust * parts.by_values.detach() + parts.by_mask
+    missed, weighing = real - gain.detach(), rows.role == _WEIGHING
+    told = torch.where(weighing, net.trust_in_rows * parts.by_rows.detach(), parts.by_rows)
+    error = (parts.by_values - expected).square()
+    error = error + known * ((gain - real).square() + (told - missed).square())
+    each = (rows.counted * error).sum() / rows.counted.sum().clamp_min(1.0)
+    return each + off.sum() / known.sum().clamp_min(1.0)
 
 
 @final
@@ -144,13 +181,11 @@ class _Memory:
     """
 
     def __init__(self, num_offers: int, num_columns: int, device: torch.device) -> None:
-        sizes = (2 * num_columns, num_offers, num_offers, num_offers, 1)
+        sizes = (2 * num_columns, num_offers, num_offers, num_offers, 1, 1)
         self.parts = [torch.zeros(_REMEMBERED, size, device=device) for size in sizes]
         self.count = torch.zeros((), dtype=torch.long, device=device)
 
-    def keep(
-        self, seen: Tensor, picked: Tensor, told: Told, counted: Tensor, is_real: Tensor
-    ) -> None:
+    def keep(self, seen: Tensor, picked: Tensor, told: Told, counted: Tensor, role: Tensor) -> None:
         """Remember rows in the place of the oldest.
 
         Args:
@@ -158,40 +193,47 @@ class _Memory:
             picked: Which offers were tried.
             told: What they told.
             counted: 1 where they could be tried, ``(batch, offers)``, otherwise 0.
-            is_real: 1 for rows of the table, 0 for imagined ones.
+            role: Of rows of the table; 0 for imagined ones.
         """
         at = (self.count + torch.arange(len(seen), device=seen.device)) % _REMEMBERED
         self.count.add_(len(seen))
         row = at[:, None]
-        self.parts[0][at], self.parts[4][at] = seen, is_real[:, None]
-        for part in self.parts[1:4]:
+        whole = (seen, role[:, None], told.left[:, None])
+        for part, value in zip((self.parts[0], *self.parts[4:]), whole, strict=True):
+            part[at] = value
+        tried = (told.expected.mT, told.real.mT, counted)
+        for part, value in zip(self.parts[1:4], tried, strict=True):
             part[at] = 0.0
-        for part, value in zip(self.parts[1:4], (*(t.mT for t in told), counted), strict=True):
             part[row, picked] = value
 
-    def some(self, generator: torch.Generator) -> list[Tensor]:
-        """Return some of what is remembered, in the order of :func:`_error`."""
+    def some(self, generator: torch.Generator) -> _Recalled:
+        """Return some of what is remembered."""
         filled = self.count.clamp(max=_REMEMBERED)
         drawn = torch.rand(_RECALLED, generator=generator, device=generator.device)
         at = (drawn * filled).long()
-        return [part[at] for part in self.parts]
+        return _Recalled(*(part[at] for part in self.parts))
 
 
 class _Source(NamedTuple):
-    """Rows to learn from: those of a table, what they hold, and complete ones of their model."""
+    """Rows to learn from: those of a table, what they hold, and complete ones of their model.
+
+    Args:
+        role: Of the table's rows, 1.0 or ``_WEIGHING``.
+    """
 
     model: MatchedVAE
     rows: Tensor
     available: Tensor
+    role: Tensor
     imagined: Tensor
 
 
 class _Batch(NamedTuple):
-    """Rows, what they hold, and 1 for those of the table, 0 for imagined ones."""
+    """Rows, what they hold, and the role of those of the table, 0 for imagined ones."""
 
     x: Tensor
     there: Tensor
-    is_real: Tensor
+    role: Tensor
 
 
 def _holds(part: Judged, target: Tensor) -> Tensor:
@@ -202,7 +244,10 @@ def _holds(part: Judged, target: Tensor) -> Tensor:
 def _source(part: Judged, target: Tensor, seed: int) -> _Source:
     model, told = part.model.eval().requires_grad_(False), _holds(part, target)
     imagined = _imagined(model, part.rows[:1], seed)
-    return _Source(model, part.rows[told], part.available[told], imagined)
+    generator = torch.Generator().manual_seed(seed)
+    weighing = torch.rand(int(told.sum()), generator=generator) < _WEIGHING_SHARE
+    role = torch.where(weighing, _WEIGHING, 1.0).to(part.rows)
+    return _Source(model, part.rows[told], part.available[told], role, imagined)
 
 
 def _shares(size: int, counts: Sequence[int]) -> list[int]:
@@ -221,8 +266,9 @@ def _drawn(source: _Source, size: int, generator: torch.Generator) -> _Batch:
     more = source.imagined[some(len(source.imagined), size // 2)]
     x = torch.cat([source.rows[row], more])
     there = torch.cat([source.available[row], torch.ones_like(more, dtype=torch.bool)])
+    role = torch.cat([source.role[row], more.new_zeros(len(more))])
     order = torch.randperm(len(x), generator=generator, device=generator.device)
-    return _Batch(x[order], there[order], (order < size).to(x.dtype))
+    return _Batch(x[order], there[order], role[order])
 
 
 @torch.no_grad()
@@ -317,8 +363,7 @@ def _told(
         else:
             chance = decoded.probs(column).mean(0).clamp_min(_TINY)
             parts.append(told_of_level(chance.view(count, batch, -1), truth))
-    expected, real = (torch.stack(each).sum(0) for each in zip(*parts, strict=True))
-    return Told(expected, real)
+    return Told(*(torch.stack(each).sum(0) for each in zip(*parts, strict=True)))
 
 
 def told_of_level(chance: Tensor, truth: Tensor) -> Told:
@@ -330,9 +375,11 @@ def told_of_level(chance: Tensor, truth: Tensor) -> Told:
         chance: Of the levels before and after more is seen, ``(1 + more, batch, levels)``.
         truth: The codes of the levels, ``(batch,)``.
     """
-    log_ratio = chance[1:].log() - chance[0].log()  # (more, batch, levels)
-    level = truth.long()[None, :, None].expand(len(log_ratio), -1, 1)
-    return Told((chance[1:] * log_ratio).sum(-1), log_ratio.gather(-1, level)[..., 0])
+    log_chance = chance.log()
+    level = truth.long()[None, :, None].expand(len(chance), -1, 1)
+    log_true = log_chance.gather(-1, level)[..., 0]  # (1 + more, batch)
+    expected = (chance[1:] * (log_chance[1:] - log_chance[0])).sum(-1)
+    return Told(expected, log_true[1:] - log_true[0], -log_true[0])
 
 
 def told_of_number(variance: Tensor, mean: Tensor, truth: Tensor) -> Told:
@@ -349,5 +396,5 @@ def told_of_number(variance: Tensor, mean: Tensor, truth: Tensor) -> Told:
         truth: The numbers, ``(batch,)``.
     """
     error = (truth - mean).square()
-    halves = ((each[0] - each[1:]) / 2.0 for each in (variance, error))
-    return Told(*halves)
+    expected, real = ((each[0] - each[1:]) / 2.0 for each in (variance, error))
+    return Told(expected, real, error[0] / 2.0)
