@@ -166,6 +166,7 @@ def test_what_is_told_of_a_level_is_on_average_the_information_if_the_model_is_r
     assert torch.allclose(told.expected[0], information)
     assert torch.allclose((chance[1] * told.real[0]).sum(), information)
     assert told.real[0, 1] > information > told.real[0, 0]  # thought likely, or not
+    assert torch.allclose(told.left, -chance[0].log())
 
 
 def test_what_is_told_of_a_number_is_what_its_variance_loses_if_the_model_is_right() -> None:

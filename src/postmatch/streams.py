@@ -5,8 +5,8 @@ if none waits for the others. Outside of a recording, where launching the operat
 anyway, and on a CPU, everything happens in order.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import final
 
 import torch
@@ -34,6 +34,22 @@ def beside(stream: torch.cuda.Stream, *used: Tensor) -> Iterator[None]:
         tensor.record_stream(stream)  # or its memory might be given away too early
     with torch.cuda.stream(stream):
         yield
+
+
+def side_by_side(device: torch.device, jobs: Sequence[Callable[[], None]], at_once: int) -> None:
+    """Do all of these, none of which needs another, before whatever comes after.
+
+    Args:
+        device: Where the work is done.
+        jobs: What to do, with tensors made before it and tensors of its own.
+        at_once: How many streams share the work.
+    """
+    streams = new_streams(device, min(at_once, len(jobs)))
+    for i, job in enumerate(jobs):
+        with beside(streams[i % len(streams)]) if streams else nullcontext():
+            job()
+    for stream in streams:
+        torch.cuda.current_stream(device).wait_stream(stream)
 
 
 @final

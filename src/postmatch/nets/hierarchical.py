@@ -281,7 +281,8 @@ class _Shrunk(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """Return each gradient where its square is, and none where squares did not fit."""
         each = (gradient / ctx.by**2).movedim(-1, 1)
-        grown = F.interpolate(each, scale_factor=ctx.by)
+        with torch.autocast(gradient.device.type, enabled=False):  # as in _grown
+            grown = F.interpolate(each, scale_factor=ctx.by)
         rest = [size - got for size, got in zip(ctx.sizes, grown.shape[2:], strict=True)]
         return F.pad(grown, (0, rest[1], 0, rest[0])).movedim(1, -1), None
 

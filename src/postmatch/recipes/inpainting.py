@@ -72,6 +72,7 @@ class Config:
         orthogonal: Which matrices take these.
         average: Decay of the running average of the weights.
         keep_best: Whether held-out images choose the weights.
+        compiled: Whether a GPU's networks are compiled, which pays after some thousand steps.
     """
 
     dataset: Dataset
@@ -109,6 +110,7 @@ class Config:
     average: float = 0.999
     keep_best: bool = True
     precision: Precision = "bfloat16"
+    compiled: bool = False
 
 
 def config_of(dataset: Dataset, model: Model) -> Config:
@@ -122,14 +124,13 @@ def config_of(dataset: Dataset, model: Model) -> Config:
             raise ValueError("the plain convolutional VAE is for images of 28 x 28 in grey")
         return Config(dataset, model, steps=80_000, batch_size=256, precision="tf32")
     if model == "vqvae":
-        codes = Config(
-            dataset, model, steps=100_000, orthogonal_rate=0.005, clip_norm=5.0, precision="tf32"
-        )
+        how: dict[str, Any] = {"orthogonal_rate": 0.005, "clip_norm": 5.0, "compiled": True}
+        codes = Config(dataset, model, steps=100_000, precision="tf32", **how)
         if dataset == "mnist":
-            return codes
+            return dataclasses.replace(codes, dropout=0.1)
         if dataset == "omniglot":
             return dataclasses.replace(codes, shift=1)
-        more: dict[str, Any] = {"code_cell": 4, "num_codes": 512, "code_width": 128}
+        more: dict[str, Any] = {"code_cell": 4, "num_codes": 1_024, "code_width": 128}
         more |= {"context_width": 128, "posterior_width": 96, "posterior_blocks": 8}
         return dataclasses.replace(codes, **more, mirrored=True, batch_size=64)
     if model == "vdvae-paper":
@@ -216,6 +217,7 @@ def fit(
         show: Told of the progress now and then.
     """
     device = images.device
+    here = dataclasses.replace(config, compiled=config.compiled and device.type == "cuda")
     generator = torch.Generator(device).manual_seed(seed)
     places = None if checkpoints is None else Checkpoints(checkpoints, run_on(images, seed))
     with seeded(seed), signals_noted() as noted:
@@ -228,7 +230,7 @@ def fit(
             ImageBatches(images, *how_drawn),
             held_out[: _JUDGED if config.keep_best else 0],
             masks_of(config.dataset),
-            plan_of(config, max_seconds),
+            plan_of(here, max_seconds),
             **how,
         )
     noted.follow()

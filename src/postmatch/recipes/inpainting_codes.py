@@ -1,6 +1,7 @@
 """A VQ-VAE of images, its partial posterior and its prior, one after another."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from postmatch.vaes.vq import VQVAE, Codebook
 
 _NOTHING = 0.05  # how often the partial encoder sees nothing, which is the prior's question
 _FIRST = 0.2  # the part of the time that goes to the VQ-VAE
+_PRIOR_SHARE = 0.25  # of a batch; the prior is the smaller question
 _BLOCKS = 2  # of each size of the network that tells the posterior of the image
 
 
@@ -102,7 +104,7 @@ def fit_codes(
     first = train(
         vae,
         reconstruct,
-        _part(plan, _FIRST, average=0.0),
+        _part(plan, _FIRST, average=0.0, compiled=False),  # whose steps are short
         generators=[generator],
         show=_between(0.0, _FIRST, show),
         checkpoints=_below(checkpoints, "codes"),
@@ -145,7 +147,8 @@ def _fit_posterior(
     def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
         observed = more_masks.sample((len(x), 1, *x.shape[2:]), noise)
         found = model.losses(x, None, observed, train_vae=False, generator=noise)
-        return found | {"prior": match(vae.encode(x), vae.prior()).mean()}
+        few = x[: math.ceil(_PRIOR_SHARE * len(x))]
+        return found | {"prior": match(vae.encode(few), vae.prior()).mean()}
 
     def validate() -> float:
         fixed = torch.Generator(generator.device).manual_seed(0)
@@ -170,14 +173,10 @@ def _train_only(model: nn.Module, *parts: nn.Module) -> None:
         part.requires_grad_(True)
 
 
-def _part(plan: Plan, share: float, average: float | None = None) -> Plan:
+def _part(plan: Plan, share: float, **changed: Any) -> Plan:
     """Return a plan for a part of the steps and of the time."""
-    return dataclasses.replace(
-        plan,
-        steps=max(1, round(share * plan.steps)),
-        max_seconds=share * plan.max_seconds,
-        average=plan.average if average is None else average,
-    )
+    steps, seconds = max(1, round(share * plan.steps)), share * plan.max_seconds
+    return dataclasses.replace(plan, steps=steps, max_seconds=seconds, **changed)
 
 
 def _below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:

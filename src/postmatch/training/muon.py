@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
+
+from postmatch.streams import side_by_side
 
 # Polynomials that bring singular values near 1, each the best for what the ones before leave:
 # Amsel et al., "The Polar Express" (2025). Three leave them within a factor of ten of each other,
 # which is near enough for a direction to step along.
 _POLYNOMIALS = ((8.2873, -23.5959, 17.3004), (4.1071, -2.9478, 0.5448), (3.9487, -2.9089, 0.5518))
 _TINY = 1e-7
+_AT_ONCE = 8  # stacks of matrices that a GPU works on
 
 
 @final
@@ -40,15 +44,25 @@ class Muon:
 
         Nothing changes unless the gradients are ``valid``, which one boolean in a tensor tells.
         """
-        for matrix, gradient, direction in zip(
-            self.matrices, self.gradients, self.directions, strict=True
-        ):
-            found = torch.add(gradient, direction, alpha=self.momentum)
-            ahead = torch.add(gradient, found, alpha=self.momentum)
-            length = -math.sqrt(max(1.0, matrix.shape[-2] / matrix.shape[-1]))
-            moved = torch.addcmul(matrix * (1.0 - decay), orthogonalised(ahead), rate, value=length)
-            direction.copy_(torch.where(valid, found, direction))
-            matrix.copy_(torch.where(valid, moved, matrix))
+        stacks = zip(self.matrices, self.gradients, self.directions, strict=True)
+        moves = [partial(self._move, *stack, rate, decay, valid) for stack in stacks]
+        side_by_side(rate.device, moves, _AT_ONCE)
+
+    def _move(
+        self,
+        matrix: Tensor,
+        gradient: Tensor,
+        direction: Tensor,
+        rate: Tensor,
+        decay: Tensor,
+        valid: Tensor,
+    ) -> None:
+        found = torch.add(gradient, direction, alpha=self.momentum)
+        ahead = torch.add(gradient, found, alpha=self.momentum)
+        length = -math.sqrt(max(1.0, matrix.shape[-2] / matrix.shape[-1]))
+        moved = torch.addcmul(matrix * (1.0 - decay), orthogonalised(ahead), rate, value=length)
+        direction.copy_(torch.where(valid, found, direction))
+        matrix.copy_(torch.where(valid, moved, matrix))
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:

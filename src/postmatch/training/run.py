@@ -80,7 +80,9 @@ class Run:
     def validate(self, validate: Callable[[], float]) -> None:
         """Judge the averaged weights, and keep a copy of the best."""
         report = self.report
-        with self.average.applied(), torch.no_grad():
+        # Held-out batches have other shapes, and are too few to compile for.
+        eager = torch.compiler.set_stance("force_eager")
+        with self.average.applied(), torch.no_grad(), eager:
             self.module.eval()
             score = parallel.agreed(validate())
             self.module.train()
