@@ -24,7 +24,7 @@ from postmatch.training.plan import Losses, Plan, Progress, Report
 from postmatch.vaes.vq import VQVAE, Codebook
 
 _NOTHING = 0.05  # how often the partial encoder sees nothing, which is the prior's question
-_FIRST = 0.2  # the part of the time that goes to the VQ-VAE
+_FIRST = 0.12  # the part of the time that goes to the VQ-VAE, whose steps are short
 _PRIOR_SHARE = 0.25  # of a batch; the prior is the smaller question
 _BLOCKS = 2  # of each size of the network that tells the posterior of the image
 
@@ -104,7 +104,7 @@ def fit_codes(
     first = train(
         vae,
         reconstruct,
-        _part(plan, _FIRST, average=0.0, compiled=False),  # whose steps are short
+        _part(plan, _FIRST, average=0.0, compiled=False),
         generators=[generator],
         show=_between(0.0, _FIRST, show),
         checkpoints=_below(checkpoints, "codes"),
