@@ -15,7 +15,7 @@ from postmatch.distributions.discretised import DiscretisedLogistics
 from postmatch.distributions.hierarchy import Hierarchy, trace
 from postmatch.distributions.levels import level_gaussian
 from postmatch.distributions.noise import from_noise, noise_size, standard_normal
-from postmatch.nets.hierarchical import Level
+from postmatch.nets.hierarchical import Level, _Shrunk
 from postmatch.nets.hierarchy_layout import Block, HierarchyLayout, Place
 from postmatch.partial import MaskedEncoder
 from postmatch.partial_hierarchy import HierarchicalEncoder
@@ -488,3 +488,24 @@ def test_a_match_that_cannot_be_is_refused() -> None:
         vae.losses_with(MaskedEncoder(nn.Identity(), nn.Identity()), x, None, observed)
     with pytest.raises(ValueError, match="available must be all True"):
         model.losses(x, observed, observed)
+
+
+def test_gradients_of_means_are_those_of_torch_outside_of_autocast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = torch.randn(2, 7, 7, 3, requires_grad=True)
+    weight, autocast = torch.randn(2, 3, 3, 3), []
+    (expected,) = torch.autograd.grad(
+        (F.avg_pool2d(x.movedim(-1, 1), 2).movedim(1, -1) * weight).sum(), x
+    )
+    grow = F.interpolate
+
+    def watched(*given: Tensor, **how: float) -> Tensor:
+        autocast.append(torch.is_autocast_enabled("cpu"))  # on a GPU it would make them float32
+        return grow(*given, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(F, "interpolate", watched)
+    with torch.autocast("cpu", torch.bfloat16):
+        (found,) = torch.autograd.grad((_Shrunk.apply(x, 2) * weight).sum(), x)
+    assert_close(found, expected)
+    assert autocast == [False]

@@ -80,14 +80,19 @@ def test_what_rows_teach_is_trusted_as_far_as_others_confirm_it(
     seen[:, 0] = torch.randn(200, generator=generator).sign()  # the income is high or low
     seen[:, COLUMNS] = 1.0  # and always known
     role = 1.0 + half[:, None]  # the others are weighing
-    real = torch.where(half[:, None] == 1, confirmed, 1.0) * seen[:, :1].expand(-1, OFFERS)
+    change = torch.where(half[:, None] == 1, confirmed, 1.0) * seen[:, :1].expand(-1, OFFERS)
     rows = rows._replace(
-        seen=seen, expected=torch.zeros(200, OFFERS), real=real, role=role, left=torch.ones(200, 1)
+        seen=seen,
+        expected=torch.zeros(200, OFFERS),
+        real=0.7 + change,
+        role=role,
+        left=torch.ones(200, 1),
     )
     net = settled(rows)
     assert_close(net.trust_in_rows.clamp(0.0, 1.0).item(), trust, rtol=0.0, atol=0.05)
     high, low = net(seen)[seen[:, 0] > 0.0], net(seen)[seen[:, 0] < 0.0]
     assert_close((high.mean() - low.mean()).item(), 2.0 * trust, rtol=0.0, atol=0.1)
+    assert_close((high.mean() + low.mean()).item(), 1.4, rtol=0.0, atol=0.15)  # by the mask
 
 
 @pytest.mark.parametrize(("many", "learned"), [(300, True), (500, False)])

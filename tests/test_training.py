@@ -3,6 +3,8 @@
 import itertools
 import math
 from collections.abc import Callable
+from functools import partialmethod
+from typing import Any
 
 import pytest
 import torch
@@ -334,3 +336,42 @@ def test_with_slack_the_latest_weights_near_the_best_are_kept() -> None:
     report = train(point, lambda _: point.distance(), plan(50, slack=0.125), validate=validate)
     assert torch.equal(point.value, shown[3])  # 1.4 gives back a tenth of what 1.0 gained over 5.0
     assert (report.best_step, report.best_validation) == (30, 1.4)
+
+
+class Doubled(nn.Module):
+    """A network that may be compiled."""
+
+    tensors_only = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+def test_networks_are_compiled_for_batches_and_not_for_what_is_held_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths: list[int] = []
+
+    def compiler(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        lengths.extend(len(each) for each in inputs if each.dim())
+        return graph.forward
+
+    compiled = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(compiled, backend=compiler))
+    torch.compiler.reset()
+    net = Doubled()
+    batch, held_out = torch.ones(5), torch.ones(3)
+    report = train(
+        net,
+        lambda _: {"loss": (net(batch) - 2.0).square().mean()},
+        plan(40, compiled=True),
+        validate=lambda: (net(held_out) - 2.0).square().mean().item(),
+    )
+    assert lengths == [5]
+    assert report.best_validation < 0.5
+    net(held_out)  # its own code again
+    assert lengths == [5]
