@@ -170,3 +170,15 @@ def test_without_labels_a_classifier_learns_how_images_are_turned() -> None:
         for quarter in range(4):
             found = classifier(top.rot90(quarter, (2, 3)) / 255.0).argmax(1)
             assert (found == quarter).double().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("device", "tools", "compiled"),
+    [("cuda", True, True), ("cuda", False, False), ("cpu", True, False)],
+)
+def test_networks_are_compiled_on_a_gpu_if_there_is_a_compiler(
+    device: str, tools: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inpainting, "find_spec", lambda name: name == "triton" or None)
+    monkeypatch.setattr(inpainting.shutil, "which", lambda name: name if tools else None)
+    assert inpainting._can_compile(torch.device(device)) == compiled

@@ -1,8 +1,11 @@
 """Filling images: the paper's section 5.2, on MNIST, Omniglot and CelebA."""
 
 import dataclasses
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, final, get_args
 
@@ -217,7 +220,7 @@ def fit(
         show: Told of the progress now and then.
     """
     device = images.device
-    here = dataclasses.replace(config, compiled=config.compiled and device.type == "cuda")
+    here = dataclasses.replace(config, compiled=config.compiled and _can_compile(device))
     generator = torch.Generator(device).manual_seed(seed)
     places = None if checkpoints is None else Checkpoints(checkpoints, run_on(images, seed))
     with seeded(seed), signals_noted() as noted:
@@ -235,6 +238,13 @@ def fit(
         )
     noted.follow()
     return model, report
+
+
+def _can_compile(device: torch.device) -> bool:
+    """Return whether networks can be compiled: for a GPU, by Triton, which asks a C compiler."""
+    compilers = (os.environ.get("CC", "cc"), "gcc", "clang")
+    found = find_spec("triton") is not None and any(map(shutil.which, compilers))
+    return device.type == "cuda" and found
 
 
 def _fit_together(
