@@ -101,10 +101,11 @@ def fit_codes(
     _train_only(model, vae.encoder, vae.decoder)
     vae.log_scale.requires_grad_(True)
     # The codebook follows the encoder as it is, not an average of it, so that is what is kept.
+    early, late = _parts(plan)
     first = train(
         vae,
         reconstruct,
-        _part(plan, _FIRST, average=0.0, compiled=False),
+        dataclasses.replace(early, average=0.0, compiled=False),
         generators=[generator],
         show=_between(0.0, _FIRST, show),
         checkpoints=_below(checkpoints, "codes"),
@@ -118,7 +119,7 @@ def fit_codes(
         batch,
         [part for part in torch.split(held_out, batch.size) if len(part)],
         masks,
-        _part(plan, 1.0 - _FIRST),
+        late,
         generator=generator,
         show=_between(_FIRST, 1.0, show),
         checkpoints=_below(checkpoints, "posterior"),
@@ -173,10 +174,15 @@ def _train_only(model: nn.Module, *parts: nn.Module) -> None:
         part.requires_grad_(True)
 
 
-def _part(plan: Plan, share: float, **changed: Any) -> Plan:
-    """Return a plan for a part of the steps and of the time."""
-    steps, seconds = max(1, round(share * plan.steps)), share * plan.max_seconds
-    return dataclasses.replace(plan, steps=steps, max_seconds=seconds, **changed)
+def _parts(plan: Plan) -> tuple[Plan, Plan]:
+    """Return plans for the VQ-VAE and for what comes after it, which share steps and time."""
+    steps = max(1, round(_FIRST * plan.steps))
+    shares = ((steps, _FIRST), (max(1, plan.steps - steps), 1.0 - _FIRST))
+    early, late = (
+        dataclasses.replace(plan, steps=count, max_seconds=share * plan.max_seconds)
+        for count, share in shares
+    )
+    return early, late
 
 
 def _below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
