@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.models import device_of
-from postmatch.recipes.inpainting import MODELS, Config, build, config_of, masks_of
+from postmatch.recipes.inpainting import MODELS, Config, build, config_of, masks_of, plan_on
 from postmatch.recipes.results import provenance
-from postmatch.training.plan import Losses, plan_of
+from postmatch.training.plan import Losses
 from postmatch.training.run import Run
 from postmatch.vaes.vq import VQVAE
 from shapes import median_ms, steady_ms
@@ -156,9 +156,10 @@ def step_of(
         return loss(model, x, generator)
 
     # Small steps: noise has nothing to teach, and must not end in numbers that are not finite.
-    plan = plan_of(config)
+    plan = plan_on(device, config)
+    compiled = plan.compiled and part is model.partial  # as in training
     rates = {"learning_rate": 1e-6, "orthogonal_rate": 1e-6 * (plan.orthogonal_rate > 0.0)}
-    plan = dataclasses.replace(plan, steps=10**6, **rates)
+    plan = dataclasses.replace(plan, steps=10**6, compiled=compiled, **rates)
     return Run(part, losses, plan, [generator]).step
 
 

@@ -220,7 +220,6 @@ def fit(
         show: Told of the progress now and then.
     """
     device = images.device
-    here = dataclasses.replace(config, compiled=config.compiled and _can_compile(device))
     generator = torch.Generator(device).manual_seed(seed)
     places = None if checkpoints is None else Checkpoints(checkpoints, run_on(images, seed))
     with seeded(seed), signals_noted() as noted:
@@ -233,11 +232,17 @@ def fit(
             ImageBatches(images, *how_drawn),
             held_out[: _JUDGED if config.keep_best else 0],
             masks_of(config.dataset),
-            plan_of(here, max_seconds),
+            plan_on(device, config, max_seconds),
             **how,
         )
     noted.follow()
     return model, report
+
+
+def plan_on(device: torch.device, config: Config, max_seconds: float = 0.0) -> Plan:
+    """Return how a model is trained on a device, compiled if the config asks and it can be."""
+    compiled = config.compiled and _can_compile(device)
+    return dataclasses.replace(plan_of(config, max_seconds), compiled=compiled)
 
 
 def _can_compile(device: torch.device) -> bool:
