@@ -33,7 +33,7 @@ LAYERS = (
     {"training", "tables", "pooling", "export", "fast"},
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming", "row_training"}
     | {"acquisition_fitting", "table_offers", "table_acquiring", "realised_gains", "table_export"}
-    | {"cross_fitting"}
+    | {"cross_fitting", "told_gains"}
     | {"cluster_starts", "cluster_counts", "cluster_fitting", "cluster_tables"},
     {"saving", "saving_attached"},
     {"attaching", "prior_fitting", "pushing", "estimators", "clusterers", "data", "testing"},

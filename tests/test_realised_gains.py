@@ -4,24 +4,24 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from postmatch import realised_gains
+from postmatch import realised_gains, told_gains
 from postmatch.acquisition import AmortisedGain
 from postmatch.mixture_gains import moved_noise
 from postmatch.nets.gains import TableGainNet
-from postmatch.realised_gains import Told, _Recalled
 from postmatch.table_acquiring import table_acquirer
+from postmatch.told_gains import Memory, Recalled, Told, told_by
 from small_models import people, people_model
 
 COLUMNS, OFFERS = 6, 5
 
 
-def recalled(rows: int = 4, **changed: torch.Tensor) -> _Recalled:
+def recalled(rows: int = 4, **changed: torch.Tensor) -> Recalled:
     """Return rows of which nothing is seen and of which every offer was tried."""
     generator = torch.Generator().manual_seed(1)
     expected, real = torch.randn(2, rows, OFFERS, generator=generator)
     left = torch.rand(rows, 1, generator=generator) + 0.5
     seen, ones = torch.zeros(rows, 2 * COLUMNS), torch.ones(rows, OFFERS)
-    return _Recalled(seen, expected, real, ones, torch.ones(rows, 1), left)._replace(**changed)
+    return Recalled(seen, expected, real, ones, torch.ones(rows, 1), left)._replace(**changed)
 
 
 def network() -> TableGainNet:
@@ -29,7 +29,7 @@ def network() -> TableGainNet:
     return TableGainNet(people_model().table.specs, OFFERS)
 
 
-def settled(rows: _Recalled, steps: int = 400) -> TableGainNet:
+def settled(rows: Recalled, steps: int = 400) -> TableGainNet:
     """Return a network that was trained on the same rows again and again."""
     net = network()
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
@@ -109,9 +109,9 @@ def test_values_teach_beyond_the_model_where_there_are_many_rows(
 def test_memory_holds_the_latest_rows_with_the_offers_that_were_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(realised_gains, "_REMEMBERED", 5)
-    monkeypatch.setattr(realised_gains, "_RECALLED", 200)
-    memory = realised_gains._Memory(OFFERS, COLUMNS, torch.device("cpu"))
+    monkeypatch.setattr(told_gains, "_REMEMBERED", 5)
+    monkeypatch.setattr(told_gains, "_RECALLED", 200)
+    memory = Memory(OFFERS, COLUMNS, torch.device("cpu"))
     generator, picked = torch.Generator().manual_seed(0), torch.tensor([3, 1])
     for first, remembered in ((0, {0, 1, 2}), (3, {1, 2, 3, 4, 5})):
         number = torch.arange(first, first + 3.0)
@@ -137,9 +137,7 @@ def test_numbers_are_judged_by_the_means_that_are_predicted() -> None:
     shown = torch.zeros(2, *there.shape, dtype=torch.bool)
     shown[1, :, 0] = True  # what the income tells of it
     with torch.no_grad():
-        told = realised_gains._told(
-            model, x, shown, target, samples, torch.Generator().manual_seed(3)
-        )
+        told = told_by(model, x, shown, target, samples, torch.Generator().manual_seed(3))
         fresh = moved_noise((samples,), len(x), torch.Generator().manual_seed(3))
         given = model.given(x.repeat(2, 1), shown.flatten(0, 1))
         (decoded,) = given.marginals_from(lambda size: fresh(size).repeat(1, 2, 1), (samples,))

@@ -13,9 +13,9 @@ from postmatch.acquisition import AmortisedGain
 from postmatch.cross_fitting import Fold, cross_fitted
 from postmatch.mixture_gains import MixtureGain
 from postmatch.nets.gains import TableGainNet
-from postmatch.realised_gains import told_of_level, told_of_number
 from postmatch.table_acquiring import TableAcquirer, table_acquirer
 from postmatch.table_offers import table_offers
+from postmatch.told_gains import told_of_level, told_of_number
 from small_models import fit_small, people, people_model
 
 NAMES = ["income", "weight", "rooms", "town", "shirt", "owner"]
