@@ -1,17 +1,20 @@
-"""What a grid is told of an image."""
+"""What a grid is told of an image, and what its codes see of one."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from postmatch.nets.context import ContextNet
-from postmatch.nets.residual_conv import ResidualConvDecoder, ResidualConvEncoder
+from postmatch.nets.residual_conv import LocalEncoder, ResidualConvDecoder, ResidualConvEncoder
 
 
 @pytest.mark.parametrize(("size", "factor"), [(28, 2), (28, 4), (64, 4)])
 def test_every_place_sees_all_of_the_image(size: int, factor: int) -> None:
     torch.manual_seed(0)
-    net, x = ContextNet(2, 8, 4, 2, factor).double(), torch.randn(6, 2, size, size).double()
+    net, x = (
+        ContextNet(2, 8, 4, (2, 1, 1, 2), factor).double(),
+        torch.randn(6, 2, size, size).double(),
+    )
     x.requires_grad_()
     told = net(x)
     assert told.shape == (6, 8, size // factor, size // factor)
@@ -29,6 +32,30 @@ def test_grids_are_smaller_by_the_factor_and_back(factor: int) -> None:
     assert decoder(grid).shape == (2, 3, 12, 8)
 
 
+@pytest.mark.parametrize(("window", "factor"), [(2, 2), (4, 2), (4, 4), (8, 4)])
+def test_a_local_feature_sees_its_square_and_nothing_else(window: int, factor: int) -> None:
+    torch.manual_seed(0)
+    encoder = LocalEncoder(3, 8, 5, window, factor).double()
+    x = torch.randn(4, 3, 24, 16).double().requires_grad_()
+    grid = encoder(x)
+    assert grid.shape == (4, 5, 24 // factor, 16 // factor)
+    row, column, margin = 2, 1, (window - factor) // 2
+    (slope,) = torch.autograd.grad(grid[..., row, column].sum(), x)
+    seen = torch.zeros(24, 16, dtype=torch.bool)
+    top, left = row * factor - margin, column * factor - margin
+    seen[top : top + window, left : left + window] = True
+    assert_close(slope.abs().amax((0, 1)) > 0, seen)
+
+
+def test_windows_that_do_not_fit_are_refused() -> None:
+    for window in (2, 5):
+        wanted = f"window must be even and at least factor 4, got {window}"
+        with pytest.raises(ValueError, match=wanted):
+            LocalEncoder(3, 8, 5, window)
+    with pytest.raises(ValueError, match=r"sides must be multiples of 4, got \(12, 10\)"):
+        LocalEncoder(3, 8, 5, 4)(torch.randn(2, 3, 12, 10))
+
+
 def test_sides_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"sides must be multiples of 4, got \(12, 10\)"):
         ResidualConvEncoder(3, 8, 5)(torch.randn(2, 3, 12, 10))
@@ -37,7 +64,15 @@ def test_sides_that_do_not_fit_are_refused() -> None:
             build(3, 8, 5, factor=3)
 
 
+def test_blocks_are_counted_size_by_size() -> None:
+    net = ContextNet(1, 8, 4, (4, 3, 2, 1))
+    assert [len(stack.inner) for stack in net.down] == [4, 3, 2, 1]
+    assert [len(stack.inner) for stack in net.up] == [2, 3, 4]
+    with pytest.raises(ValueError, match="num_blocks must be 4 numbers, got 3"):
+        ContextNet(1, 8, 4, (1, 1, 1))
+
+
 def test_an_image_is_told_apart_from_its_neighbours() -> None:
     torch.manual_seed(0)
-    net, x = ContextNet(1, 8, 4, 1), torch.randn(3, 1, 28, 28)
+    net, x = ContextNet(1, 8, 4, (1, 1, 1, 1)), torch.randn(3, 1, 28, 28)
     assert_close(net(x)[1:2], net(x[1:2]))

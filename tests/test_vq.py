@@ -147,6 +147,18 @@ def test_an_idle_code_starts_again_at_a_feature_when_patience_ends() -> None:
     assert (book.nearest(features) == 1).any()
 
 
+def test_an_idle_code_starts_again_where_no_vector_fits() -> None:
+    features = torch.tensor([0.0] * 500 + [6.0, 8.0])[:, None]
+    at_six = 0
+    for seed in range(400):
+        book = codebook([0.0, 100.0], patience=1)
+        book.update(features, book.nearest(features), torch.Generator().manual_seed(seed))
+        assert book.vectors[1].item() in (6.0, 8.0)
+        at_six += book.vectors[1].item() == 6.0
+    # In proportion to 36 and 64; the error of a share of 400 draws is .024.
+    assert abs(at_six / 400 - 0.36) < 4 * 0.024
+
+
 def test_where_idle_codes_start_again_is_decided_by_the_generator() -> None:
     features, found = torch.randn(500, 1), []
     for seed in (1, 1, 2):

@@ -1,5 +1,6 @@
 """What each place of a grid is told of a partly seen image: all of it, near and far."""
 
+from collections.abc import Sequence
 from typing import final
 
 from torch import Tensor, nn
@@ -21,22 +22,30 @@ class ContextNet(nn.Module):
         in_channels: Of the images, and of the mask if it stands beside them.
         width: Channels inside and of the map.
         hidden: Channels inside a residual block.
-        num_blocks: Residual blocks of each size, on the way down and again on the way up.
+        num_blocks: Residual blocks of each of the four sizes, the largest first, on the way down
+            and, but for the smallest, again on the way up.
         factor: By which the map is smaller, 2 or 4.
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
 
     def __init__(
-        self, in_channels: int, width: int, hidden: int, num_blocks: int, factor: int = 4
+        self,
+        in_channels: int,
+        width: int,
+        hidden: int,
+        num_blocks: Sequence[int],
+        factor: int = 4,
     ) -> None:
         super().__init__()
+        if len(num_blocks) != _LEVELS:
+            raise ValueError(f"num_blocks must be {_LEVELS} numbers, got {len(num_blocks)}")
         self.first = shrinking(in_channels, width, factor)
         steps = range(_LEVELS - 1)
         self.smaller = nn.ModuleList(nn.Conv2d(width, width, 3, 2, 1) for _ in steps)
         self.down, self.up = (
-            nn.ModuleList(ResidualStack(width, hidden, num_blocks) for _ in range(count))
-            for count in (_LEVELS, _LEVELS - 1)
+            nn.ModuleList(ResidualStack(width, hidden, count) for count in counts)
+            for counts in (num_blocks, num_blocks[-2::-1])
         )
 
     def forward(self, x: Tensor) -> Tensor:

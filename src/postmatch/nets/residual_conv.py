@@ -81,10 +81,54 @@ class ResidualConvEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``(batch, out_channels, height / factor, width / factor)``."""
-        if any(side % self.factor for side in x.shape[-2:]):
-            sides = tuple(x.shape[-2:])
-            raise ValueError(f"sides must be multiples of {self.factor}, got {sides}")
+        _check_sides(x, self.factor)
         features: Tensor = self.net(x)
+        return features
+
+
+@final
+class LocalEncoder(nn.Module):
+    """From images to a map of features, each of which sees one small square of pixels alone.
+
+    What a feature sees is all that it depends on: one whose square is observed is certain, however
+    much is hidden elsewhere. Those of a :class:`ResidualConvEncoder` change with pixels far away.
+
+    Args:
+        in_channels: Of the images.
+        width: Channels inside.
+        out_channels: Of the map.
+        window: Side of the square, at least ``factor``, and even as that is.
+        factor: By which the map is smaller, 2 or 4.
+        num_blocks: Layers between the first and the last.
+    """
+
+    tensors_only = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        out_channels: int,
+        window: int,
+        factor: int = 4,
+        num_blocks: int = 2,
+    ) -> None:
+        super().__init__()
+        _check(factor)
+        if window < factor or window % 2:
+            raise ValueError(f"window must be even and at least factor {factor}, got {window}")
+        self.factor = factor
+        self.first = nn.Conv2d(in_channels, width, window, factor, (window - factor) // 2)
+        self.blocks = nn.ModuleList(nn.Conv2d(width, width, 1) for _ in range(num_blocks))
+        self.last = nn.Conv2d(width, out_channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``(batch, out_channels, height / factor, width / factor)``."""
+        _check_sides(x, self.factor)
+        state: Tensor = self.first(x)
+        for block in self.blocks:
+            state = state + block(F.gelu(state))
+        features: Tensor = self.last(F.gelu(state))
         return features
 
 
@@ -153,3 +197,9 @@ class MapAndSummary(nn.Module):
 def _check(factor: int) -> None:
     if factor not in FACTORS:
         raise ValueError(f"factor must be 2 or 4, got {factor}")
+
+
+def _check_sides(x: Tensor, factor: int) -> None:
+    if any(side % factor for side in x.shape[-2:]):
+        sides = tuple(x.shape[-2:])
+        raise ValueError(f"sides must be multiples of {factor}, got {sides}")

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,7 +61,10 @@ class Config:
         code_size: Their length.
         code_width: Channels of its networks.
         code_cell: Side of the square of pixels that a code stands for.
+        code_window: Side of the square of pixels that decides it; 0 for that of a deep network.
         context_width: Channels of the network that tells the posterior of the image.
+        context_hidden: Those inside its blocks; 0 for half as many.
+        context_blocks: How many blocks it has of each size, the largest first.
         posterior_width: Channels of the PixelCNN of the posterior.
         posterior_blocks: Its blocks.
         prior_width: Channels of the PixelCNN of the prior.
@@ -91,7 +94,10 @@ class Config:
     code_size: int = 64
     code_width: int = 64
     code_cell: int = 2
+    code_window: int = 0
     context_width: int = 112
+    context_hidden: int = 0
+    context_blocks: Sequence[int] = (2, 2, 2, 2)
     posterior_width: int = 80
     posterior_blocks: int = 7
     prior_width: int = 56
@@ -128,13 +134,20 @@ def config_of(dataset: Dataset, model: Model) -> Config:
         return Config(dataset, model, steps=80_000, batch_size=256, precision="tf32")
     if model == "vqvae":
         how: dict[str, Any] = {"orthogonal_rate": 0.005, "clip_norm": 5.0, "compiled": True}
+        how |= {"code_window": 2, "context_width": 120, "context_hidden": 120}
+        how |= {
+            "context_blocks": (2, 2, 1, 1),
+            "posterior_width": 64,
+            "posterior_blocks": 6,
+            "prior_width": 48,
+        }
         codes = Config(dataset, model, steps=100_000, precision="tf32", **how)
         if dataset == "mnist":
             return dataclasses.replace(codes, dropout=0.1)
         if dataset == "omniglot":
             return dataclasses.replace(codes, shift=1)
         more: dict[str, Any] = {"code_cell": 4, "num_codes": 1_024, "code_width": 128}
-        more |= {"context_width": 128, "posterior_width": 96, "posterior_blocks": 8}
+        more |= {"code_window": 4, "posterior_width": 96, "posterior_blocks": 8}
         return dataclasses.replace(codes, **more, mirrored=True, batch_size=64)
     if model == "vdvae-paper":
         if dataset == "celeba":
@@ -182,10 +195,11 @@ def build(config: Config) -> MatchedVAE:
             channels=CHANNELS[c.dataset],
             size=SIZES[c.dataset],
             factor=c.code_cell,
+            window=c.code_window,
             num_codes=c.num_codes,
             code_size=c.code_size,
             width=c.code_width,
-            context_width=c.context_width,
+            context=(c.context_width, c.context_hidden or c.context_width // 2, c.context_blocks),
             posterior=(c.posterior_width, c.posterior_blocks),
             prior=(c.prior_width, c.prior_blocks),
             dropout=c.dropout,

@@ -3,17 +3,25 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.nn import functional as F
 
 from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.codes import CodeGrid
 from postmatch.image_masks import NothingObserved
 from postmatch.masks import MaskDistribution, Mixture
 from postmatch.nets.context import ContextNet
 from postmatch.nets.pixelcnn import PixelCNN
-from postmatch.nets.residual_conv import MapAndSummary, ResidualConvDecoder, ResidualConvEncoder
+from postmatch.nets.residual_conv import (
+    LocalEncoder,
+    MapAndSummary,
+    ResidualConvDecoder,
+    ResidualConvEncoder,
+)
 from postmatch.objectives import match
 from postmatch.partial import MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
@@ -25,18 +33,19 @@ from postmatch.vaes.vq import VQVAE, Codebook
 
 _NOTHING = 0.05  # how often the partial encoder sees nothing, which is the prior's question
 _FIRST = 0.12  # the part of the time that goes to the VQ-VAE, whose steps are short
+_GUESS_SCALE = 0.2  # standard deviation of pixels guessed from what is seen
 _PRIOR_SHARE = 0.25  # of a batch; the prior is the smaller question
-_BLOCKS = 2  # of each size of the network that tells the posterior of the image
 
 
 def code_model(
     channels: int,
     size: int,
     factor: int,
+    window: int,
     num_codes: int,
     code_size: int,
     width: int,
-    context_width: int,
+    context: tuple[int, int, Sequence[int]],
     posterior: tuple[int, int],
     prior: tuple[int, int],
     dropout: float,
@@ -47,24 +56,30 @@ def code_model(
         channels: Of the images.
         size: Their height and width.
         factor: By which those of the grid of codes are smaller.
+        window: Side of the square of pixels that a code depends on; 0 for as much as residual
+            convolutions see.
         num_codes: How many vectors the codebook has.
         code_size: Their length.
         width: Channels of the VQ-VAE's networks.
-        context_width: Channels of the network that tells the posterior of the image.
+        context: Of the network that tells the posterior of the image, its channels, those inside
+            its blocks, and how many blocks it has of each size.
         posterior: Channels and blocks of its PixelCNN.
         prior: Those of the prior's.
         dropout: In both.
     """
     grid = (size // factor, size // factor)
+    encoder: nn.Module = ResidualConvEncoder(channels, width, code_size, factor=factor)
+    if window:
+        encoder = LocalEncoder(channels, 2 * width, code_size, window, factor)
     vae = VQVAE(
-        ResidualConvEncoder(channels, width, code_size, factor=factor),
+        encoder,
         ResidualConvDecoder(code_size, width, channels, factor=factor),
         Codebook(num_codes, code_size),
         PixelCNN(num_codes, grid, *prior, dropout=dropout),
     )
-    told = {"vector_size": context_width, "map_channels": context_width}
+    told = {"vector_size": context[0], "map_channels": context[0]}
     net = PixelCNN(num_codes, grid, *posterior, **told, dropout=dropout)
-    features = ContextNet(channels + 1, context_width, context_width // 2, _BLOCKS, factor)
+    features = ContextNet(channels + 1, *context, factor)
     mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, mean), CodeGridHead(net)))
 
@@ -144,12 +159,17 @@ def _fit_posterior(
 ) -> Report:
     """Train partial posterior and prior on the codes of a VQ-VAE that stays as it is."""
     more_masks = Mixture((masks, NothingObserved()), (1.0 - _NOTHING, _NOTHING))
+    guessing = _Guessing(model, batch()).to(generator.device)
 
     def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
         observed = more_masks.sample((len(x), 1, *x.shape[2:]), noise)
-        found = model.losses(x, None, observed, train_vae=False, generator=noise)
+        posterior = model.partial(x, observed)
         few = x[: math.ceil(_PRIOR_SHARE * len(x))]
-        return found | {"prior": match(vae.encode(few), vae.prior()).mean()}
+        return {
+            "match": match(vae.encode(x), posterior, generator=noise).mean(),
+            "guess": guessing.loss(posterior, x, observed).mean(),
+            "prior": match(vae.encode(few), vae.prior()).mean(),
+        }
 
     def validate() -> float:
         fixed = torch.Generator(generator.device).manual_seed(0)
@@ -159,13 +179,47 @@ def _fit_posterior(
     assert vae.prior_net is not None
     _train_only(model, model.partial, vae.prior_net)
     return train(
-        model,
+        guessing,
         lambda _: losses_of(batch(), generator),
         plan,
         validate=validate if held_out else None,
         generators=[generator, torch.default_generator],  # which dropout draws from
         **how,
     )
+
+
+@final
+class _Guessing(nn.Module):
+    """A model of codes, and one layer that guesses pixels from what its PixelCNN is told.
+
+    Codes before a code tell most of it, so that the network which tells the PixelCNN of the image
+    learns slowly how images go on. A guess of every hidden pixel asks it for that. Only training
+    needs the layer.
+
+    Args:
+        model: Whose partial encoder returns a distribution given a map.
+        x: Some images.
+    """
+
+    def __init__(self, model: MatchedVAE, x: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        with torch.no_grad():
+            told = self._told(model.partial(x[:1], torch.ones_like(x[:1, :1], dtype=torch.bool)))
+        self.cell = x.shape[-1] // told.shape[-1]
+        self.layer = nn.Conv2d(told.shape[1], x.shape[1] * self.cell**2, 1)
+
+    def loss(self, posterior: Distribution, x: Tensor, observed: Tensor) -> Tensor:
+        """Return the squared error at hidden pixels of each image, in nats but for a constant."""
+        guess = F.pixel_shuffle(self.layer(self._told(posterior)), self.cell)
+        error = (guess - x).square().masked_fill(observed, 0.0)
+        return error.flatten(1).sum(1) / (2.0 * _GUESS_SCALE**2)
+
+    @staticmethod
+    def _told(posterior: Distribution) -> Tensor:
+        assert isinstance(posterior, CodeGrid)
+        assert posterior.spatial is not None
+        return posterior.spatial
 
 
 def _train_only(model: nn.Module, *parts: nn.Module) -> None:

@@ -25,7 +25,9 @@ class Codebook(nn.Module):
     .. math:: N_k \leftarrow \gamma N_k + (1 - \gamma)\, n_k, \qquad
         m_k \leftarrow \gamma m_k + (1 - \gamma) \sum_{j \to k} f_j, \qquad e_k = m_k / N_k
 
-    A code that nothing was near to for long starts again at a feature of the present batch.
+    A code that nothing was near to for long starts again at a feature of the present batch, the
+    likelier the farther that is from its vector, squared (as k-means++ does): where one vector
+    fits, a second one would be of no use, and which of them is nearest would be chance.
 
     Args:
         num_codes: How many vectors there are.
@@ -92,10 +94,9 @@ class Codebook(nn.Module):
         vectors = sums / (share * total)[:, None]
         idle = (self.idle + 1).masked_fill(used > 0, 0)
 
-        seeds = torch.randint(
-            len(features), used.shape, generator=generator, device=features.device
-        )
-        again, seed = (idle >= self.patience)[:, None], features[seeds]
+        again = (idle >= self.patience)[:, None]
+        misfit = (features - self(codes.flatten())).square().sum(-1)
+        seed = features[_drawn(misfit, used.shape, generator)]
         vectors, sums = torch.where(again, seed, vectors), torch.where(again, seed, sums)
         counts = counts.masked_fill(again[:, 0], 1.0)
         idle = idle.masked_fill(again[:, 0], 0)
@@ -104,6 +105,13 @@ class Codebook(nn.Module):
         for name, new in (("vectors", vectors), ("counts", counts), ("sums", sums), ("idle", idle)):
             buffer = self.get_buffer(name)
             buffer.copy_(torch.where(sound, new, buffer))
+
+
+def _drawn(weight: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    """Return places drawn in proportion to weights, in a way that a GPU can record."""
+    total = weight.cumsum(0)
+    uniform = torch.rand(shape, generator=generator, device=weight.device)
+    return torch.searchsorted(total, uniform * total[-1], right=True).clamp_max(len(weight) - 1)
 
 
 @final
