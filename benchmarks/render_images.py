@@ -1,4 +1,7 @@
-"""Write docs/images.md from results/inpainting-*.json and results/partial_cost.jsonl alone.
+"""Write docs/images.md from results/inpainting-*.json and two files of lines alone.
+
+These are inpainting_beside.jsonl, of peers that were trained once more beside our models, and
+partial_cost.jsonl.
 
 Pictures are embedded where `make figures` has put them.
 """
@@ -26,8 +29,8 @@ NAMES_OF = {
 MODELS = tuple(NAMES_OF)
 INTRODUCTION = """# Filling holes in images
 
-Made by `benchmarks/render_images.py` from `results/inpainting-*.json` and
-`results/partial_cost.jsonl`; do not edit.
+Made by `benchmarks/render_images.py` from `results/inpainting-*.json`,
+`results/inpainting_beside.jsonl` and `results/partial_cost.jsonl`; do not edit.
 """
 METHOD = """
 A VAE of complete images gets a second encoder, which sees a part of an image and learns to tell z
@@ -37,11 +40,11 @@ from that. The VAE is trained as ever; no gradient of the match reaches it, unle
 ABOUT = {
     "conv": """has one latent vector, a Gaussian given a complete image. Given a part, each entry
   is a mixture of Gaussians that depends on the entries before it.""",
-    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, where the paper has 4 x 4;
-  of faces one for 4 x 4. Given a part of the image, a PixelCNN draws them one by one, told
-  by a second network of all that is seen, near and far (that of faces is older, and its second
-  network smaller). The VQ-VAE is trained first; then, with it as it is, this posterior, and beside
-  it a prior over the codes.""",
+    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, of faces 4 x 4, each made
+  of its square alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a
+  PixelCNN draws them one by one, told by a second network of all that is seen, near and far. The
+  VQ-VAE is trained first; then, with it as it is, this posterior, and beside it a prior over the
+  codes. As long as it learns, the second network guesses hidden pixels, too.""",
     "vdvae": """has a hierarchy of latent images, from one pixel to the full size, matched level by
   level in one pass. Ours has fewer levels of the full size than the paper's.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
@@ -52,10 +55,11 @@ STEPS = """
 Matrices, those of convolutions too, take orthogonal steps (Muon). They learn far faster than
 those of Adam: a VDVAE that was trained for 2.2 minutes, beside four others, filled 2,000 held-out
 digits at 20.10 dB, and at 18.96 after as many minutes of Adam (`results/orthogonal_steps.jsonl`).
-A VQ-VAE gains little by them, more by finer codes, and by a posterior that sees the whole image at
-every place (`results/codes.jsonl`: 2,000 held-out images after 3.3 minutes beside eight others);
-twice as many steps of the match add a sixth of a decibel on MNIST and nothing on Omniglot (its last
-lines, 300 test images).
+A VQ-VAE gains little by them, and most by codes that see little. One pixel changes ten to twenty
+codes that see 20 x 20 pixels, so that a hole makes codes around it uncertain; those of 2 x 2 are
+certain wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot,
+.3 on MNIST and, of 4 x 4, .1 on faces; guessing pixels was worth another .2, and a larger second
+network about .15 (`results/codes.jsonl`: held-out images, one training each).
 """
 JUDGED = """
 Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
@@ -67,6 +71,8 @@ other trainings. More is better throughout.
 - **Precision and recall** (Sajjadi and others, 2018) compare the test images with a filling of
   each, by features of a small classifier: how much of what is drawn looks like an image, and how
   much of what images look like is drawn. What is observed is true, which raises both.
+- An image without any error has no PSNR and is left out, as in the paper. One with hardly any
+  counts for much: the holes of some drawings have no stroke in them.
 - **Quoted** rows are the paper's. Its precision and recall are by the features of another network,
   so compare them within the quoted rows only. Its VDVAEs of 28 x 28 pixels took 500,000 steps. Its
   row of VAEAC is itself quoted, from a paper that padded images to 32 x 32 pixels. Which drawings
@@ -83,6 +89,11 @@ RUN_HEADINGS = (
     "seed",
     "commit",
 )
+BESIDE_FILE = "inpainting_beside.jsonl"
+BESIDE = """
+{name} once more, beside this VQ-VAE, {all} models on one GPU, for {minutes:.1f} minutes and
+{steps:,} steps: {scores}.
+"""
 GALLERY = """
 Test images, evenly spaced in the order of their classes and not chosen otherwise; what is seen of
 them; what the VAE's own encoder makes of zeros in the holes, which is all that a VAE without a
@@ -101,9 +112,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     there = {
         p.name: os.path.relpath(p, arguments.output.parent) for p in arguments.pictures.glob("*")
     }
-    lines = arguments.results / "partial_cost.jsonl"
-    costs = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
-    arguments.output.write_text(render(read(arguments.results), there, costs))
+    costs, beside = (
+        lines_of(arguments.results / name) for name in ("partial_cost.jsonl", BESIDE_FILE)
+    )
+    arguments.output.write_text(render(read(arguments.results), there, costs, beside))
 
 
 def read(folder: Path) -> dict[tuple[str, str], Result]:
@@ -112,10 +124,16 @@ def read(folder: Path) -> dict[tuple[str, str], Result]:
     return {(r["dataset"], r["model"]): r for r in every if "metrics" in r}
 
 
+def lines_of(path: Path) -> list[Result]:
+    """Return the lines of a file, none if it is not there."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def render(
     results: Mapping[tuple[str, str], Result],
     pictures: Mapping[str, str],
     costs: Sequence[Result] = (),
+    beside: Sequence[Result] = (),
 ) -> str:
     """Return the page.
 
@@ -123,19 +141,20 @@ def render(
         results: By data set and model.
         pictures: From the names of the files there are to where they are, as seen from the page.
         costs: The lines of partial_cost.py.
+        beside: Scores of peers that were trained side by side with our models.
     """
     parts = [INTRODUCTION, *diagram(pictures), METHOD, about(results), trained(results), JUDGED]
     for dataset in DATASETS:
         own = {m: results[dataset, m] for m in MODELS if (dataset, m) in results}
         if own:
-            parts.append(section(dataset, own))
+            parts += [section(dataset, own), *map(other_training, chosen(beside, dataset))]
     galleries = [shown for key in ordered(results) for shown in gallery(*key, pictures)]
     if galleries:
         parts += ["\n## How they look\n", GALLERY, *galleries]
     if opened := [shown for name in LATENT for shown in latent(name, pictures)]:
         parts += [LEFT_OPEN, *opened]
     if costs:
-        parts.append(cost_section(costs))
+        parts.append(cost_section(costs, results))
     return "".join([*parts, again(results)])
 
 
@@ -182,6 +201,23 @@ def section(dataset: str, own: Mapping[str, Result]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def chosen(lines: Sequence[Result], dataset: str) -> list[Result]:
+    """Return the lines of one data set."""
+    return [line for line in lines if line["dataset"] == dataset]
+
+
+def other_training(line: Result) -> str:
+    """Return what a peer reached that was trained beside our models, for as many minutes."""
+    scores = f"{line['psnr']:.3f} dB, {line['precision']:.3f} and {line['recall']:.3f}"
+    return BESIDE.format(
+        name=NAMES_OF[line["model"]],
+        all=line["side_by_side"],
+        minutes=line["minutes"],
+        steps=line["steps"],
+        scores=scores,
+    )
 
 
 def fewer(own: Mapping[str, Result]) -> str:
@@ -281,7 +317,7 @@ COST_HEADINGS = (
 )
 
 
-def cost_section(costs: Sequence[Result]) -> str:
+def cost_section(costs: Sequence[Result], results: Mapping[tuple[str, str], Result]) -> str:
     """Return the tables of parameters and of steps, of lines run twice only the last."""
     latest = {(line["model"], line["hardware"]): line for line in costs}
     lines = sorted(latest.values(), key=lambda c: (c["hardware"], MODELS.index(c["model"])))
@@ -291,7 +327,16 @@ def cost_section(costs: Sequence[Result]) -> str:
         text += f"Of its parameters, {counts} are those of its prior, which no step here trains.\n"
     if shared := max((c.get("side_by_side", 1) for c in lines), default=1) - 1:
         text += f"Up to {shared} others were timed on the same GPU at the same time.\n"
+    if others := [NAMES_OF[c["model"]] for c in lines if differs(c, results)]:
+        text += f"Not the network of the results above, but one before it: {', '.join(others)}.\n"
     return "\n".join([text, *table(COST_HEADINGS, [cost_row(line) for line in lines]), ""])
+
+
+def differs(line: Result, results: Mapping[tuple[str, str], Result]) -> bool:
+    """Return whether a step was timed of a network that is not the one whose result there is."""
+    result = results.get((line["dataset"], line["model"]))
+    counted: int = line["parameters"]["both"]
+    return result is not None and sum(result["parameters"].values()) != counted
 
 
 def cost_row(line: Result) -> list[str]:

@@ -164,6 +164,25 @@ def test_costs_are_those_of_the_last_run_and_their_ratios() -> None:
     )  # a measurement, and not made to look well
 
 
+def test_a_peer_that_was_trained_beside_our_models_stands_with_its_data_set() -> None:
+    line = {"model": "vaeac", "side_by_side": 6, "minutes": 12.513, "steps": 9_481, **SCORES}
+    text = page(
+        judged("mnist", "vqvae"),
+        judged("omniglot", "vqvae"),
+        beside=[line | {"dataset": "omniglot"}, line | {"dataset": "celeba"}],
+    )
+    wanted = "for 12.5 minutes and\n9,481 steps: 21.234 dB, 0.914 and 0.987."
+    assert text.count(wanted) == 1
+    assert wanted in text.split("## Omniglot\n")[1].split("\n## ")[0]
+
+
+def test_a_step_of_another_network_than_that_of_the_result_says_so() -> None:
+    result = judged("mnist", "vdvae", parameters={"vae": 4_000, "partial": 2_000})
+    assert "one before it" not in page(result, costs=[STEP])
+    result["parameters"]["partial"] = 2_001
+    assert "one before it: VDVAE.\n" in page(result, costs=[STEP])
+
+
 def test_the_page_is_made_of_judged_results_alone(tmp_path: Path) -> None:
     results, pictures = tmp_path / "results", tmp_path / "docs" / "img"
     pictures.mkdir(parents=True)

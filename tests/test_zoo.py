@@ -1,11 +1,11 @@
 """Shipped models: found by name, described by their results, and stocked only if fit to be."""
 
+import json
 import os
 import re
 import shutil
 import sys
 import zipfile
-import json
 from collections.abc import Callable
 from pathlib import Path
 
