@@ -11,6 +11,7 @@ that ran together; `--side-by-side` notes how many did.
 """
 
 import argparse
+import ast
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -77,10 +78,15 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def change(config: Config, told: str) -> tuple[str, Any]:
     """Return name and value of a setting, ``name=value``, of the type that it has."""
     name, _, value = told.partition("=")
-    if name not in {field.name for field in dataclasses.fields(config)}:
+    known = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    if name not in known:
         raise SystemExit(f"--with: there is no setting {name!r}")
-    kind = type(getattr(config, name))
-    return name, value if kind is str else json.loads(value.lower())
+    if isinstance(known[name], str):
+        return name, value
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise SystemExit(f"--with: {name} must be like {known[name]!r}, got {value!r}") from None
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ SMALL = {
     "encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4,
     "latent_channels": 2, "components": 2, "latent_size": 3, "num_codes": 8, "code_size": 4,
     "code_width": 8, "posterior_width": 8, "posterior_blocks": 2, "context_width": 8,
-    "prior_width": 8, "prior_blocks": 2,
+    "context_hidden": 4, "prior_width": 8, "prior_blocks": 2,
 }  # fmt: skip
 
 

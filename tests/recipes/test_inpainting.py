@@ -24,7 +24,7 @@ from postmatch.vaes.vq import Codebook
 
 SMALL = {"encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4}
 CODES = {
-    "num_codes": 8, "code_size": 4, "code_width": 8, "context_width": 8,
+    "num_codes": 8, "code_size": 4, "code_width": 8, "context_width": 8, "context_hidden": 4,
     "posterior_width": 8, "posterior_blocks": 2, "prior_width": 8, "prior_blocks": 2,
 }  # fmt: skip
 
