@@ -1,6 +1,7 @@
 """Untrained, small models of images, with the files of trained ones."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ def small_config(dataset: Any, model: Any) -> Config:
 
 def result_of(dataset: str, model: str, **changes: Any) -> dict[str, Any]:
     """Return what a training and a judgement would tell, with the numbers of neither."""
+    config = dataclasses.asdict(small_config(dataset, model))
     return {
         "experiment": "inpainting",
         "dataset": dataset,
         "model": model,
-        "config": dataclasses.asdict(small_config(dataset, model)),
+        "config": json.loads(json.dumps(config)),  # without tuples, as it would be read
         "seed": 7,
         "commit": "abc1234",
         "hardware": "Some GPU",
