@@ -55,9 +55,9 @@ STEPS = """
 Matrices, those of convolutions too, take orthogonal steps (Muon). They learn far faster than
 those of Adam: a VDVAE that was trained for 2.2 minutes, beside four others, filled 2,000 held-out
 digits at 20.10 dB, and at 18.96 after as many minutes of Adam (`results/orthogonal_steps.jsonl`).
-A VQ-VAE gains little by them, and most by codes that see little. One pixel changes about ten
-codes that see 20 x 20 pixels, so that a hole makes codes around it uncertain; those of 2 x 2 are
-certain wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot,
+A VQ-VAE gains little by them, and most by codes that see little. Of codes that see 20 x 20 pixels
+one pixel changes many, so that a hole makes those around it uncertain; codes of 2 x 2 are certain
+wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot,
 .3 on MNIST and, of 4 x 4, .1 on faces; guessing pixels was worth another .2, and a larger second
 network about .15 (`results/codes.jsonl`: held-out images, one training each).
 """

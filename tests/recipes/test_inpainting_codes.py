@@ -1,11 +1,17 @@
 """What a VQ-VAE's posterior learns beside its match."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from postmatch.conditioning import MatchedVAE
-from postmatch.recipes.inpainting_codes import _Guessing, code_model
+from postmatch.masks import Bernoulli
+from postmatch.recipes.image_batches import ImageBatches
+from postmatch.recipes.inpainting_codes import _Guessing, code_model, fit_codes
+from postmatch.training.plan import Plan
 
 
 def small_model(channels: int = 1, factor: int = 2, size: int = 12) -> MatchedVAE:
@@ -64,3 +70,31 @@ def test_a_guess_teaches_what_tells_the_posterior_of_the_image_and_nothing_else(
     own = {name for name in taught if name.startswith("model")}
     assert own
     assert all(name.startswith("model.partial.net.") for name in own)
+
+
+def test_a_code_depends_on_its_own_square_alone() -> None:
+    vae, x = small_model().vae, torch.rand(30, 1, 12, 12)
+    before = vae.encode(x).sample()
+    x[..., 5, 8] = 5.0
+    changed = (vae.encode(x).sample() != before).any(0).nonzero().tolist()
+    assert changed == [[2, 4]]
+
+
+def test_training_the_posterior_trains_the_guess_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers: list[nn.Module] = []
+    build = _Guessing.__init__
+
+    def remember(self: _Guessing, model: MatchedVAE, x: torch.Tensor) -> None:
+        build(self, model, x)
+        layers.append(copy.deepcopy(self.layer))
+        layers.append(self.layer)
+
+    monkeypatch.setattr(_Guessing, "__init__", remember)
+    images = torch.randint(256, (20, 1, 12, 12), dtype=torch.uint8)
+    batch = ImageBatches(images, 4, torch.Generator().manual_seed(0))
+    model = small_model()
+    before = {*model.state_dict()}
+    fit_codes(model, batch, images[:0], Bernoulli(0.5), Plan(10))
+    first, trained = (list(layer.parameters()) for layer in layers)
+    assert not any(torch.equal(a, b) for a, b in zip(first, trained, strict=True))
+    assert {*model.state_dict()} == before  # the layer is not kept
