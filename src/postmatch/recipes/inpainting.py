@@ -146,8 +146,7 @@ def config_of(dataset: Dataset, model: Model) -> Config:
             return dataclasses.replace(codes, dropout=0.1)
         if dataset == "omniglot":
             return dataclasses.replace(codes, shift=1)
-        more: dict[str, Any] = {"code_cell": 4, "num_codes": 1_024, "code_width": 128}
-        more |= {"code_window": 4, "posterior_width": 96, "posterior_blocks": 8}
+        more: dict[str, Any] = {"num_codes": 512, "code_width": 128, "context_blocks": (2, 2, 2, 2)}
         return dataclasses.replace(codes, **more, mirrored=True, batch_size=64)
     if model == "vdvae-paper":
         if dataset == "celeba":
