@@ -8,11 +8,13 @@ from postmatch.nets.context import ContextNet
 from postmatch.nets.residual_conv import LocalEncoder, ResidualConvDecoder, ResidualConvEncoder
 
 
-@pytest.mark.parametrize(("size", "factor"), [(28, 2), (28, 4), (64, 4)])
-def test_every_place_sees_all_of_the_image(size: int, factor: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "factor", "fine"), [(28, 2, (0, 0)), (28, 2, (6, 2)), (28, 4, (6, 1)), (64, 4, (0, 0))]
+)
+def test_every_place_sees_all_of_the_image(size: int, factor: int, fine: tuple[int, int]) -> None:
     torch.manual_seed(0)
     net, x = (
-        ContextNet(2, 8, 4, (2, 1, 1, 2), factor).double(),
+        ContextNet(2, 8, 4, (2, 1, 1, 2), factor, fine).double(),
         torch.randn(6, 2, size, size).double(),
     )
     x.requires_grad_()
@@ -70,6 +72,14 @@ def test_blocks_are_counted_size_by_size() -> None:
     assert [len(stack.inner) for stack in net.up] == [2, 3, 4]
     with pytest.raises(ValueError, match="num_blocks must be 4 numbers, got 3"):
         ContextNet(1, 8, 4, (1, 1, 1))
+
+
+def test_blocks_of_the_size_of_the_images_come_first() -> None:
+    net = ContextNet(1, 8, 4, (1, 1, 1, 1), 2, (6, 3))
+    seen = net.fine(torch.randn(2, 1, 12, 8))
+    assert seen.shape == (2, 6, 12, 8)
+    assert [module.weight.shape[:2] for module in net.fine[1].inner] == 3 * [(6, 6)]
+    assert not list(ContextNet(1, 8, 4, (1, 1, 1, 1)).fine.parameters())
 
 
 def test_an_image_is_told_apart_from_its_neighbours() -> None:

@@ -25,6 +25,7 @@ def small_model(channels: int = 1, factor: int = 2, size: int = 12) -> MatchedVA
         code_size=4,
         width=8,
         context=(8, 4, (1, 1, 1, 1)),
+        fine=(0, 0),
         posterior=(6, 2),
         prior=(6, 2),
         dropout=0.0,

@@ -25,6 +25,7 @@ class ContextNet(nn.Module):
         num_blocks: Residual blocks of each of the four sizes, the largest first, on the way down
             and, but for the smallest, again on the way up.
         factor: By which the map is smaller, 2 or 4.
+        fine: Channels and residual blocks of the size of the images, before the map; none if 0.
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
@@ -36,11 +37,17 @@ class ContextNet(nn.Module):
         hidden: int,
         num_blocks: Sequence[int],
         factor: int = 4,
+        fine: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__()
         if len(num_blocks) != _LEVELS:
             raise ValueError(f"num_blocks must be {_LEVELS} numbers, got {len(num_blocks)}")
-        self.first = shrinking(in_channels, width, factor)
+        channels, fine_blocks = fine
+        self.fine = nn.Sequential()
+        if channels:
+            self.fine.append(nn.Conv2d(in_channels, channels, 3, padding=1))
+            self.fine.append(ResidualStack(channels, channels, fine_blocks))
+        self.first = shrinking(channels or in_channels, width, factor)
         steps = range(_LEVELS - 1)
         self.smaller = nn.ModuleList(nn.Conv2d(width, width, 3, 2, 1) for _ in steps)
         self.down, self.up = (
@@ -50,7 +57,7 @@ class ContextNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``(batch, width, height / factor, width / factor)``."""
-        state: Tensor = self.first(x)
+        state: Tensor = self.first(self.fine(x))
         seen: list[Tensor] = []
         for smaller, stack in zip(self.smaller, self.down, strict=False):
             seen.append(stack(state))

@@ -65,6 +65,8 @@ class Config:
         context_width: Channels of the network that tells the posterior of the image.
         context_hidden: Those inside its blocks; 0 for half as many.
         context_blocks: How many blocks it has of each size, the largest first.
+        fine_width: Its channels of the size of the images; 0 for none.
+        fine_blocks: Its blocks there.
         posterior_width: Channels of the PixelCNN of the posterior.
         posterior_blocks: Its blocks.
         prior_width: Channels of the PixelCNN of the prior.
@@ -98,6 +100,8 @@ class Config:
     context_width: int = 112
     context_hidden: int = 0
     context_blocks: Sequence[int] = (2, 2, 2, 2)
+    fine_width: int = 0
+    fine_blocks: int = 2
     posterior_width: int = 80
     posterior_blocks: int = 7
     prior_width: int = 56
@@ -145,9 +149,10 @@ def config_of(dataset: Dataset, model: Model) -> Config:
         if dataset == "mnist":
             return dataclasses.replace(codes, dropout=0.1)
         if dataset == "omniglot":
-            return dataclasses.replace(codes, shift=1)
+            return dataclasses.replace(codes, num_codes=256, fine_width=48, shift=1)
         more: dict[str, Any] = {"num_codes": 512, "code_width": 128, "context_blocks": (2, 2, 2, 2)}
-        return dataclasses.replace(codes, **more, mirrored=True, batch_size=64)
+        more |= {"fine_width": 48, "mirrored": True}
+        return dataclasses.replace(codes, **more, batch_size=64)
     if model == "vdvae-paper":
         if dataset == "celeba":
             raise ValueError("the paper's hierarchy of vdvae-paper is that of 28 x 28 pixels")
@@ -199,6 +204,7 @@ def build(config: Config) -> MatchedVAE:
             code_size=c.code_size,
             width=c.code_width,
             context=(c.context_width, c.context_hidden or c.context_width // 2, c.context_blocks),
+            fine=(c.fine_width, c.fine_blocks),
             posterior=(c.posterior_width, c.posterior_blocks),
             prior=(c.prior_width, c.prior_blocks),
             dropout=c.dropout,

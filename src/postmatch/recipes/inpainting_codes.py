@@ -46,6 +46,7 @@ def code_model(
     code_size: int,
     width: int,
     context: tuple[int, int, Sequence[int]],
+    fine: tuple[int, int],
     posterior: tuple[int, int],
     prior: tuple[int, int],
     dropout: float,
@@ -63,6 +64,7 @@ def code_model(
         width: Channels of the VQ-VAE's networks.
         context: Of the network that tells the posterior of the image, its channels, those inside
             its blocks, and how many blocks it has of each size.
+        fine: Its channels and blocks of the size of the images.
         posterior: Channels and blocks of its PixelCNN.
         prior: Those of the prior's.
         dropout: In both.
@@ -79,7 +81,7 @@ def code_model(
     )
     told = {"vector_size": context[0], "map_channels": context[0]}
     net = PixelCNN(num_codes, grid, *posterior, **told, dropout=dropout)
-    features = ContextNet(channels + 1, *context, factor)
+    features = ContextNet(channels + 1, *context, factor, fine)
     mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, mean), CodeGridHead(net)))
 
