@@ -22,7 +22,12 @@ STEPS = 60
 
 
 def run(
-    folder: Path | None, *, stop_at: int = 0, steps: int = STEPS, rate: float = 0.01
+    folder: Path | None,
+    *,
+    stop_at: int = 0,
+    steps: int = STEPS,
+    rate: float = 0.01,
+    broken_steps: int = 1,
 ) -> tuple[dict[str, Tensor], Report]:
     """Train a small net with all that a run can have; stop it early if told to."""
     torch.manual_seed(0)
@@ -37,7 +42,8 @@ def run(
         taken += 1
         rows = torch.randint(128, (16,), generator=generator)
         here = x[rows] + 0.01 * torch.randn(16, 4, generator=generator)
-        broken = torch.tensor(float("nan") if fraction == 20 / STEPS else 0.0)
+        bad = 20 / STEPS <= fraction < (20 + broken_steps) / STEPS
+        broken = torch.tensor(float("nan") if bad else 0.0)
         return {"square": (net(here) - here.prod(1, keepdim=True)).square().mean() + broken}
 
     def validate() -> float:
@@ -72,6 +78,20 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, st
     assert_same(weights, whole)
     assert (again.steps, again.skipped, again.history) == (STEPS, 1, report.history)
     assert (again.best_step, again.best_validation) == (report.best_step, report.best_validation)
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite")
+@pytest.mark.parametrize("stop_at", [23, 25, 40])
+def test_a_run_that_went_back_goes_on_as_if_it_had_not_been_stopped(
+    tmp_path: Path, stop_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postmatch.training.run._MOST_SKIPPED", 5)
+    whole, report = run(None, broken_steps=5)
+    assert report.returns == 1
+    run(tmp_path, stop_at=stop_at, broken_steps=5)
+    weights, again = run(tmp_path, broken_steps=5)
+    assert_same(weights, whole)
+    assert (again.skipped, again.returns) == (5, 1)
 
 
 def test_a_run_that_had_ended_is_not_run_again(tmp_path: Path) -> None:

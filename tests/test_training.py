@@ -15,7 +15,7 @@ from linear_gaussian import ExactPartial, draw_rows, exact_model, linear_gaussia
 from postmatch.training import run
 from postmatch.training.averaging import WeightAverage
 from postmatch.training.engine import train
-from postmatch.training.plan import Plan, Progress
+from postmatch.training.plan import Plan, Progress, Report
 
 TARGET = torch.tensor([1.0, -2.0, 3.0])
 
@@ -235,13 +235,58 @@ def test_a_skipped_step_changes_no_weight() -> None:
 
 def test_steps_that_stay_not_finite_raise() -> None:
     point = Point()
-    with pytest.raises(FloatingPointError, match=r"50 steps in a row.*at step 53"):
-        train(point, spoil_some(point, set(range(3, 100)), "loss"), plan(400))
-    # A good step in between starts the count anew.
+    with pytest.raises(FloatingPointError, match=r"50 steps in a row.*at step 50$"):
+        train(point, spoil_some(point, set(range(100)), "loss"), plan(400))
+    # Going back is no help if not one step is finite after it.
     point = Point()
-    bad = set(range(100)) - {40}
-    with pytest.raises(FloatingPointError, match="at step 91"):
-        train(point, spoil_some(point, bad, "loss"), plan(400))
+    with (
+        pytest.warns(UserWarning, match=r"at step 53; going on from the averaged weights"),
+        pytest.raises(FloatingPointError, match=r"at step 103$"),
+    ):
+        train(point, spoil_some(point, set(range(3, 400)), "loss"), plan(400))
+
+
+def test_a_good_step_starts_the_count_anew() -> None:
+    point = Point()
+    with pytest.warns(UserWarning, match="at step 91;"):
+        report = train(point, spoil_some(point, set(range(95)) - {40}, "loss"), plan(400))
+    assert (report.returns, report.skipped) == (1, 94)
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite")
+def test_a_run_that_lost_its_way_goes_back_thrice_and_no_more() -> None:
+    def spoilt(times: int) -> Report:
+        bad = {100 * i + j for i in range(1, times + 1) for j in range(50)}
+        return train(point, spoil_some(point, bad, "gradient"), plan(600))
+
+    point = Point()
+    assert spoilt(3).returns == 3
+    assert_close(point.value.detach(), TARGET, atol=0.05, rtol=0.0)
+    point = Point()
+    with pytest.raises(FloatingPointError, match=r"at step 450$"):
+        spoilt(4)
+
+
+@pytest.mark.filterwarnings("ignore:.*not finite")
+def test_a_run_goes_on_from_its_average_without_momentum_at_half_the_rates() -> None:
+    """One that cannot be finite where weights are large, which a rate too high makes them."""
+    cliff, seen = Point(), []
+
+    def loss(_: Tensor) -> dict[str, Tensor]:
+        seen.append(cliff.value.detach().clone())
+        over = cliff.value[0] > 2.0
+        return {"up": -cliff.value[0] * torch.where(over, math.nan, 1.0)}
+
+    settings = plan(200, learning_rate=0.1, schedule="constant", warmup=0, average=0.9)
+    report = train(cliff, loss, settings)
+    heights = torch.stack(seen)[:, 0]
+    first = int((heights > 2.0).nonzero()[0])
+    back = heights[first + 50]
+    assert report.returns >= 1
+    assert heights[first : first + 50].unique().numel() == 1  # where it was stuck
+    assert 1.0 < back < 2.0  # the average lags behind
+    stride, before = heights[first + 51] - back, heights[first - 1] - heights[first - 2]
+    assert_close(stride, 0.5 * before, rtol=0.1, atol=0.0)
 
 
 @pytest.mark.parametrize(("clip_norm", "stalled"), [(5.0, False), (1e12, True)])

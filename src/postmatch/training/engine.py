@@ -35,6 +35,9 @@ def train(
     bit for bit on a CPU, as a run that was never cut off: unless time ended it, or what the loss
     draws from is not all in ``generators``.
 
+    A step that is not finite is skipped. After 50 in a row, the run goes on from its averaged
+    weights at half the rates, with a warning; thrice at most, and only if steps were finite before.
+
     Args:
         module: What is trained.
         loss: From the fraction of training done (0 to 1, in a tensor on the module's device) to

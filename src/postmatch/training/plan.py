@@ -117,4 +117,6 @@ class Report:
     best_validation: float = math.inf
     """Their score."""
     skipped: int = 0
+    returns: int = 0
+    """How often it went back to its averaged weights, since no step was finite any more."""
     history: list[tuple[int, float]] = field(default_factory=list)

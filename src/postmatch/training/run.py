@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -17,7 +18,8 @@ from postmatch.training.schedules import rate_schedule
 from postmatch.training.sources import StreamedRows
 from postmatch.training.update import Update
 
-_MOST_SKIPPED = 50  # non-finite steps in a row before giving up
+_MOST_SKIPPED = 50  # non-finite steps in a row before the run goes back to its averaged weights
+_MOST_RETURNS = 3  # to these before giving up
 
 
 @final
@@ -50,6 +52,7 @@ class Run:
         self.ask_every = 50 if self.update.device.type == "cuda" else 1
         self.best: list[Tensor] = []
         self.lowest = math.inf
+        self.taken = 0  # finite steps when the run last went back
         self.start = time.monotonic()
 
     def seconds(self) -> float:
@@ -67,7 +70,8 @@ class Run:
         fraction = parallel.agreed(self.fraction())
         if self.source is not None:
             self.source.advance()
-        self.losses = self.update(fraction, _rate(self.report.steps, fraction, self.plan))
+        rate = _rate(self.report.steps, fraction, self.plan) * 0.5**self.report.returns
+        self.losses = self.update(fraction, rate)
         self.report.steps += 1
         limit = self.plan.max_seconds
         if limit and parallel.agreed(self.seconds()) >= limit:
@@ -125,6 +129,8 @@ class Run:
             "devices": [generator.device.type for generator in self.generators],
             "steps": report.steps,
             "best_step": report.best_step,
+            "returns": report.returns,
+            "taken": self.taken,
             "average_updates": self.average.updates,
             "position": None if self.source is None else self.source.position(),
             "done": self.done,
@@ -153,6 +159,7 @@ class Run:
         report = self.report
         report.steps, report.best_step = facts["steps"], facts["best_step"]
         report.skipped = int(self.update.skipped)
+        report.returns, self.taken = facts.get("returns", 0), facts.get("taken", 0)
         report.stopped_by, self.done = facts["stopped_by"], facts["done"]
         report.history = [(int(step), score) for step, score in tensors["history"].tolist()]
         report.best_validation, self.lowest, seconds = tensors["numbers"].tolist()
@@ -174,12 +181,18 @@ class Run:
         return self.update.named() | buffers
 
     def _count_skipped(self) -> None:
-        self.report.skipped = int(self.update.skipped)
+        report = self.report
+        report.skipped = int(self.update.skipped)
         in_a_row = int(self.update.in_a_row)
-        if in_a_row >= _MOST_SKIPPED:
-            raise FloatingPointError(
-                f"{in_a_row} steps in a row were not finite, last at step {self.report.steps}"
-            )
+        if in_a_row < _MOST_SKIPPED:
+            return
+        what = f"{in_a_row} steps in a row were not finite, last at step {report.steps}"
+        if report.steps - report.skipped == self.taken or report.returns == _MOST_RETURNS:
+            raise FloatingPointError(what)
+        warnings.warn(f"{what}; going on from the averaged weights at half the rates", stacklevel=4)
+        self.taken = report.steps - report.skipped
+        self.update.return_to_average()
+        report.returns += 1
 
     def _stop(self, reason: str) -> None:
         self.report.stopped_by, self.done = reason, True

@@ -1,5 +1,6 @@
 """What one training step does to the weights."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
@@ -72,6 +73,14 @@ class Update:
         self.rate.fill_(rate)
         self.pull.fill_(self.average.next_pull())
         return self.recorded()
+
+    @torch.no_grad()
+    def return_to_average(self) -> None:
+        """Put the average in the weights' place for good, and forget where they were going."""
+        self.average.load(self.average.average)
+        moments = (self.muon.directions, self.adam.means, self.adam.squares, self.adam.counts)
+        for each in (*itertools.chain(*moments), self.in_a_row):
+            each.zero_()
 
     def close(self) -> None:
         """Give every parameter a tensor of its own again, and every network its own code."""
