@@ -26,7 +26,8 @@ from postmatch.conditioning import MatchedVAE
 from postmatch.data.images import Images, load_images
 from postmatch.randomness import seeded
 from postmatch.recipes.gallery import gallery
-from postmatch.recipes.inpainting import Dataset, masks_of
+from postmatch.recipes.inpainting import masks_of
+from postmatch.recipes.inpainting_config import Dataset
 from postmatch.recipes.inpainting_scores import filler, zero_filler
 
 DATASETS: tuple[Dataset, ...] = ("mnist", "omniglot")

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from postmatch.models import device_of
-from postmatch.recipes.inpainting import build, config_of, masks_of
+from postmatch.recipes.inpainting import build, masks_of
+from postmatch.recipes.inpainting_config import config_of
 from postmatch.recipes.results import provenance
 from postmatch.training.plan import Plan
 from postmatch.training.run import Run

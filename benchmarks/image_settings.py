@@ -27,7 +27,8 @@ from postmatch.models import device_of
 from postmatch.objectives import match
 from postmatch.randomness import seeded
 from postmatch.recipes.image_judging import training_images
-from postmatch.recipes.inpainting import DATASETS, MODELS, SIZES, Config, config_of, fit, masks_of
+from postmatch.recipes.inpainting import fit, masks_of
+from postmatch.recipes.inpainting_config import DATASETS, MODELS, SIZES, Config, config_of
 from postmatch.recipes.inpainting_scores import filler
 from postmatch.recipes.results import provenance
 from postmatch.vaes.vq import VQVAE

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.models import device_of
-from postmatch.recipes.inpainting import MODELS, Config, build, config_of, masks_of, plan_on
+from postmatch.recipes.inpainting import build, masks_of, plan_on
+from postmatch.recipes.inpainting_config import MODELS, Config, config_of
 from postmatch.recipes.results import provenance
 from postmatch.training.plan import Losses
 from postmatch.training.run import Run

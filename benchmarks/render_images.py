@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from postmatch.recipes.inpainting import DATASETS
+from postmatch.recipes.inpainting_config import DATASETS
 from postmatch.recipes.inpainting_run import QUOTED
 from render_scoreboard import figure, table
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from postmatch.recipes.inpainting import Config, build, config_of
+from postmatch.recipes.inpainting import build
+from postmatch.recipes.inpainting_config import Config, config_of
 from postmatch.recipes.results import write_result, write_weights
 
 SMALL = {

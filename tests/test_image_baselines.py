@@ -17,7 +17,9 @@ from postmatch.data.images import Images
 from postmatch.image_metrics import psnr
 from postmatch.randomness import seeded
 from postmatch.recipes import image_judging, inpainting
-from postmatch.recipes.inpainting import Dataset, masks_of
+from postmatch.recipes.inpainting import masks_of
+from postmatch.recipes.inpainting_config import CHANNELS, DATASETS, SIZES, Dataset
+from postmatch.recipes.inpainting_config import config_of as own_config
 from postmatch.training.plan import plan_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "baselines"))
@@ -49,7 +51,7 @@ def small(dataset: Dataset = "mnist", **settings: Any) -> Config:
 
 def some_images(dataset: Dataset = "mnist", rows: int = 6) -> tuple[Tensor, Tensor]:
     """Return noise and what is observed of it."""
-    channels, size = inpainting.CHANNELS[dataset], inpainting.SIZES[dataset]
+    channels, size = CHANNELS[dataset], SIZES[dataset]
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(256, (rows, channels, size, size), generator=generator) / 255.0
     observed = torch.rand(rows, 1, size, size, generator=generator) < 0.5
@@ -173,7 +175,7 @@ def trained() -> tuple[ImageVAEAC, Any]:
     )  # fmt: skip
     images = middle("train")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(inpainting.SIZES, "mnist", SIDE)
+        patch.setitem(SIZES, "mnist", SIDE)
         return fit(config, images, images[:8])
 
 
@@ -246,10 +248,8 @@ def test_the_script_trains_judges_and_judges_again(
 
 def test_its_numbers_are_those_of_our_own_recipe() -> None:
     assert image_vaeac.JUDGED == inpainting._JUDGED
-    for dataset in inpainting.DATASETS:
-        theirs, ours = (
-            plan_of(c) for c in (config_of(dataset), inpainting.config_of(dataset, "vdvae"))
-        )
+    for dataset in DATASETS:
+        theirs, ours = (plan_of(c) for c in (config_of(dataset), own_config(dataset, "vdvae")))
         assert dataclasses.replace(theirs, precision=ours.precision) == ours
 
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from postmatch.conditioning import MatchedVAE
-from postmatch.recipes.inpainting import MODELS, Config, build
+from postmatch.recipes.inpainting import build
+from postmatch.recipes.inpainting_config import MODELS, Config
 from small_zoo import small_config
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

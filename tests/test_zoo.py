@@ -16,7 +16,8 @@ import postmatch
 from postmatch import zoo
 from postmatch.data.images import load_images
 from postmatch.image_metrics import psnr
-from postmatch.recipes.inpainting import MODELS, masks_of
+from postmatch.recipes.inpainting import masks_of
+from postmatch.recipes.inpainting_config import MODELS
 from postmatch.recipes.inpainting_scores import filler
 from postmatch.recipes.results import read_weights, write_result
 from small_zoo import build, result_of, ship, small_config, write_model

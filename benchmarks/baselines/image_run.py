@@ -20,7 +20,7 @@ import torch
 from image_vaeac import Config, ImageVAEAC, build, config_of, filler, fit
 from postmatch.models import device_of
 from postmatch.recipes.image_judging import Judging, judge, training_images
-from postmatch.recipes.inpainting import DATASETS, Dataset
+from postmatch.recipes.inpainting_config import DATASETS, Dataset
 from postmatch.recipes.inpainting_run import result_path, weights_path
 from postmatch.recipes.results import (
     provenance,

@@ -22,7 +22,8 @@ from postmatch.nets.linear import Linear
 from postmatch.partial import DiagonalHead
 from postmatch.randomness import seeded
 from postmatch.recipes.image_batches import ImageBatches
-from postmatch.recipes.inpainting import CHANNELS, DATASETS, SIZES, Dataset, masks_of
+from postmatch.recipes.inpainting import masks_of
+from postmatch.recipes.inpainting_config import CHANNELS, DATASETS, SIZES, Dataset
 from postmatch.recipes.inpainting_scores import DRAWS, Filler
 from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train

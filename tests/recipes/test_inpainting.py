@@ -16,7 +16,8 @@ from postmatch.data.images import Images
 from postmatch.recipes import image_judging, inpainting, inpainting_run
 from postmatch.recipes.features import fit_classifier
 from postmatch.recipes.image_judging import Judging
-from postmatch.recipes.inpainting import Config, build, config_of, fit
+from postmatch.recipes.inpainting import build, fit
+from postmatch.recipes.inpainting_config import MODELS, Config, Dataset, Model, config_of
 from postmatch.recipes.inpainting_run import evaluate, train
 from postmatch.recipes.results import read_weights, write_weights
 from postmatch.training.plan import Progress
@@ -40,7 +41,7 @@ def blots(split: str) -> tuple[Tensor, Tensor]:
     return images, kind
 
 
-def small(dataset: inpainting.Dataset, model: inpainting.Model) -> Config:
+def small(dataset: Dataset, model: Model) -> Config:
     return dataclasses.replace(
         config_of(dataset, model),
         **SMALL,
@@ -59,8 +60,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("model", inpainting.MODELS)
-def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: inpainting.Model) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: Model) -> None:
     pytest.importorskip("PIL")
     parts: list[float] = []
     train("mnist", model, folder, steps=4, show=lambda p: parts.append(p.fraction))
@@ -97,7 +98,7 @@ def test_training_goes_on_from_what_was_kept(folder: Path) -> None:
 
 @pytest.mark.parametrize(("model", "cut_at"), [("vdvae", 0.5), ("vqvae", 0.2), ("vqvae", 0.8)])
 def test_a_training_that_was_cut_off_goes_on_where_it_was(
-    folder: Path, model: inpainting.Model, cut_at: float
+    folder: Path, model: Model, cut_at: float
 ) -> None:
     unfinished = folder / "unfinished"
     fractions: list[float] = []

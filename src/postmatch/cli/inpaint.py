@@ -64,7 +64,7 @@ def inpaint(
     from postmatch.models import device_of
     from postmatch.randomness import seeded
     from postmatch.recipes.gallery import masked, side_by_side
-    from postmatch.recipes.inpainting import CHANNELS, SIZES
+    from postmatch.recipes.inpainting_config import CHANNELS, SIZES
 
     with session(running) as here:
         device = device_of(running.device)

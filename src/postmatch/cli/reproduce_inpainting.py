@@ -11,7 +11,7 @@ from postmatch.cli.groups import Running
 from postmatch.cli.session import session
 
 if TYPE_CHECKING:
-    from postmatch.recipes.inpainting import Dataset
+    from postmatch.recipes.inpainting_config import Dataset
 
 INPAINTING_EXAMPLES = """
     postmatch reproduce inpainting --dataset mnist --model vdvae --max-minutes 20

@@ -14,7 +14,8 @@ from postmatch.image_files import write_image
 from postmatch.randomness import seeded
 from postmatch.recipes.features import features_of, fit_classifier
 from postmatch.recipes.gallery import gallery
-from postmatch.recipes.inpainting import Dataset, masks_of
+from postmatch.recipes.inpainting import masks_of
+from postmatch.recipes.inpainting_config import Dataset
 from postmatch.recipes.inpainting_scores import DRAWS, Filler, inpainting_scores
 from postmatch.recipes.results import provenance, write_result
 from postmatch.recipes.scores import MASK_SEEDS

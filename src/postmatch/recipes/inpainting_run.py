@@ -10,14 +10,8 @@ from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.recipes.image_judging import Judging, judge, training_images
-from postmatch.recipes.inpainting import (
-    Config,
-    Dataset,
-    Model,
-    build,
-    config_of,
-    fit,
-)
+from postmatch.recipes.inpainting import build, fit
+from postmatch.recipes.inpainting_config import Config, Dataset, Model, config_of
 from postmatch.recipes.inpainting_scores import filler, zero_filler
 from postmatch.recipes.results import (
     provenance,

@@ -14,7 +14,7 @@ import torch
 from postmatch.conditioning import MatchedVAE
 from postmatch.folders import parsed
 from postmatch.models import device_of
-from postmatch.recipes.inpainting import CHANNELS, SIZES
+from postmatch.recipes.inpainting_config import CHANNELS, SIZES
 from postmatch.recipes.inpainting_run import read_model
 
 FOLDER = Path(__file__).parent
