@@ -1,0 +1,80 @@
+"""The benchmark of holes tells them apart, and errors from spread."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from postmatch.recipes.inpainting_config import Dataset
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import hole_kinds
+
+
+def test_holes_are_told_apart_by_what_is_in_them_and_by_their_shape() -> None:
+    x = torch.zeros(4, 1, 28, 28)
+    x[:, :, 5, 5] = 1.0
+    observed = torch.ones(4, 1, 28, 28, dtype=torch.bool)
+    observed[0, :, 14:] = False  # a half without the stroke
+    observed[1, :, :14] = False
+    single = torch.rand(28, 28, generator=torch.Generator().manual_seed(0)) < 0.5
+    single[5, 5] = False
+    observed[2:] = single
+    observed[3, :, 5, 5] = True  # single pixels, and none of the stroke
+    kinds = hole_kinds.kinds_of(x, observed)
+    found = {kind: own.tolist() for kind, own in kinds.items()}
+    assert found == {
+        "blank": [True, False, False, True],
+        "pixels": [False, False, True, False],
+        "areas": [False, True, False, False],
+    }
+
+
+def test_error_and_spread_are_those_of_the_draws_whatever_their_number() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.zeros(2_000, 1, 4, 4)
+    drawn = 0.3 + 0.2 * torch.randn(10, *x.shape, generator=generator)
+    scores = hole_kinds.scores_of(drawn, x)
+    # 32,000 pixels: four standard errors of the means are .0011 and .0004.
+    assert_close(scores["error"].mean(), torch.tensor(0.09), atol=1.1e-3, rtol=0.0)
+    assert_close(scores["spread"].mean(), torch.tensor(0.04), atol=4e-4, rtol=0.0)
+
+
+def test_images_without_an_error_have_no_ratio() -> None:
+    every = {"psnr": torch.tensor([20.0, torch.inf, 30.0]), "error": torch.tensor([0.2, 0.0, 0.1])}
+    found = hole_kinds.summary(every, torch.tensor([True, True, False]))
+    assert found == {"images": 2, "psnr": 20.0, "error": pytest.approx(0.1)}
+    nothing = hole_kinds.summary(every, torch.zeros(3, dtype=torch.bool))
+    assert nothing == {"images": 0, "psnr": None, "error": None}
+
+
+def test_every_model_has_a_line_about_the_same_images(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+
+    def some(_: Dataset, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        x = torch.rand(count, 1, 28, 28, device=device)
+        return x, x > 0.5
+
+    def one(_: Dataset, model: str, *_rest: object) -> hole_kinds.Filler:
+        def fill(x: Tensor, observed: Tensor) -> Tensor:
+            seen.append((model, x.sum().item()))
+            return torch.where(observed, x, 0.0).expand(3, *x.shape)
+
+        return fill
+
+    monkeypatch.setattr(hole_kinds, "asked", some)
+    monkeypatch.setattr(hole_kinds, "filler_of", one)
+    hole_kinds.main(["omniglot", "--models", "vqvae", "vaeac", "--images", "60", "--device", "cpu"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["model"] for line in lines] == ["vqvae", "vaeac"]
+    assert [line["kinds"]["all"]["images"] for line in lines] == [60, 60]
+    assert lines[0]["kinds"] == lines[1]["kinds"]
+    assert [total for model, total in seen if model == "vqvae"] == [t for _, t in seen[2:]]
+    assert lines[0]["kinds"]["all"]["spread"] == 0.0
