@@ -41,6 +41,7 @@ import image_vaeac
 
 DATASETS: tuple[Dataset, ...] = ("mnist", "omniglot")  # on black, so that a hole can be blank
 MODELS = ("vdvae", "vqvae", "vaeac")
+TRAINED = ("train_minutes", "steps", "commit")  # what is told of a training
 AT_ONCE = 50  # images
 ALTERNATING = 0.2  # the part of neighbours that differ, above which a mask is of single pixels
 
@@ -51,9 +52,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = device_of(arguments.device)
     x, observed = asked(arguments.dataset, arguments.images, device)
     for name in arguments.models:
-        fill = filler_of(arguments.dataset, name, arguments.results, device)
+        fill, trained = filler_of(arguments.dataset, name, arguments.results, device)
         found = {"benchmark": "hole_kinds", "dataset": arguments.dataset, "model": name}
-        found |= {"kinds": by_kind(fill, x, observed), "draws": DRAWS} | provenance(device)
+        found |= {"trained": {each: trained[each] for each in TRAINED}, "draws": DRAWS}
+        found |= {"kinds": by_kind(fill, x, observed)} | provenance(device)
         print(json.dumps(found), flush=True)
 
 
@@ -78,12 +80,16 @@ def asked(dataset: Dataset, count: int, device: torch.device) -> tuple[Tensor, T
     return x.to(device), observed.to(device)
 
 
-def filler_of(dataset: Dataset, model: str, folder: Path, device: torch.device) -> Filler:
-    """Return what fills images: a model that is shipped, or a peer."""
+def filler_of(
+    dataset: Dataset, model: str, folder: Path, device: torch.device
+) -> tuple[Filler, dict[str, Any]]:
+    """Return what fills images, a model that is shipped or a peer, and the result it comes with."""
     if model != image_run.MODEL:
-        return filler(zoo.pretrained(f"{dataset}-{model}", device=device))
+        name = f"{dataset}-{model}"
+        return filler(zoo.pretrained(name, device=device)), zoo.describe(name)
     files = (place(folder, dataset, model) for place in (result_path, weights_path))
-    return image_vaeac.filler(image_run.read_model(*files, device)[1])
+    result, peer = image_run.read_model(*files, device)
+    return image_vaeac.filler(peer), result
 
 
 def kinds_of(x: Tensor, observed: Tensor) -> dict[str, Tensor]:

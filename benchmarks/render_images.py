@@ -1,7 +1,7 @@
-"""Write docs/images.md from results/inpainting-*.json and two files of lines alone.
+"""Write docs/images.md from results/inpainting-*.json and three files of lines alone.
 
-These are inpainting_beside.jsonl, of peers that were trained once more beside our models, and
-partial_cost.jsonl.
+These are inpainting_beside.jsonl, of peers that were trained once more beside our models,
+hole_kinds.jsonl and partial_cost.jsonl.
 
 Pictures are embedded where `make figures` has put them.
 """
@@ -15,6 +15,8 @@ from typing import Any
 
 from postmatch.recipes.inpainting_config import DATASETS
 from postmatch.recipes.inpainting_run import QUOTED
+from postmatch.recipes.scores import MASK_SEEDS
+from render_holes import holes
 from render_scoreboard import figure, table
 
 Result = dict[str, Any]
@@ -30,7 +32,8 @@ MODELS = tuple(NAMES_OF)
 INTRODUCTION = """# Filling holes in images
 
 Made by `benchmarks/render_images.py` from `results/inpainting-*.json`,
-`results/inpainting_beside.jsonl` and `results/partial_cost.jsonl`; do not edit.
+`results/inpainting_beside.jsonl`, `results/hole_kinds.jsonl` and `results/partial_cost.jsonl`; do
+not edit.
 """
 METHOD = """
 A VAE of complete images gets a second encoder, which sees a part of an image and learns to tell z
@@ -40,11 +43,11 @@ from that. The VAE is trained as ever; no gradient of the match reaches it, unle
 ABOUT = {
     "conv": """has one latent vector, a Gaussian given a complete image. Given a part, each entry
   is a mixture of Gaussians that depends on the entries before it.""",
-    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, of faces 4 x 4, each made
-  of its square alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a
-  PixelCNN draws them one by one, told by a second network of all that is seen, near and far. The
-  VQ-VAE is trained first; then, with it as it is, this posterior, and beside it a prior over the
-  codes. As long as it learns, the second network guesses hidden pixels, too.""",
+    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, each made of its square
+  alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a PixelCNN draws
+  them one by one, told by a second network of all that is seen, near and far. The VQ-VAE is trained
+  first; then, with it as it is, this posterior, and beside it a prior over the codes. As long as it
+  learns, the second network guesses hidden pixels, too.""",
     "vdvae": """has a hierarchy of latent images, from one pixel to the full size, matched level by
   level in one pass. Ours has fewer levels of the full size than the paper's.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
@@ -57,9 +60,9 @@ those of Adam: a VDVAE that was trained for 2.2 minutes, beside four others, fil
 digits at 20.10 dB, and at 18.96 after as many minutes of Adam (`results/orthogonal_steps.jsonl`).
 A VQ-VAE gains little by them, and most by codes that see little. Of codes that see 20 x 20 pixels
 one pixel changes many, so that a hole makes those around it uncertain; codes of 2 x 2 are certain
-wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot,
-.3 on MNIST and, of 4 x 4, .1 on faces; guessing pixels was worth another .2, and a larger second
-network about .15 (`results/codes.jsonl`: held-out images, one training each).
+wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot, .3 on MNIST
+and, of 4 x 4, .1 on faces; guessing pixels was worth another .2, and a larger second network about
+.15 (`results/codes.jsonl`: held-out images, one training each).
 """
 JUDGED = """
 Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
@@ -89,7 +92,7 @@ RUN_HEADINGS = (
     "seed",
     "commit",
 )
-BESIDE_FILE = "inpainting_beside.jsonl"
+LINES = {"costs": "partial_cost", "beside": "inpainting_beside", "kinds": "hole_kinds"}
 BESIDE = """
 {name} once more, beside this VQ-VAE, {all} models on one GPU, for {minutes:.1f} minutes and
 {steps:,} steps: {scores}.
@@ -112,10 +115,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     there = {
         p.name: os.path.relpath(p, arguments.output.parent) for p in arguments.pictures.glob("*")
     }
-    costs, beside = (
-        lines_of(arguments.results / name) for name in ("partial_cost.jsonl", BESIDE_FILE)
-    )
-    arguments.output.write_text(render(read(arguments.results), there, costs, beside))
+    lines = {name: lines_of(arguments.results / f"{file}.jsonl") for name, file in LINES.items()}
+    arguments.output.write_text(render(read(arguments.results), there, **lines))
 
 
 def read(folder: Path) -> dict[tuple[str, str], Result]:
@@ -134,6 +135,7 @@ def render(
     pictures: Mapping[str, str],
     costs: Sequence[Result] = (),
     beside: Sequence[Result] = (),
+    kinds: Sequence[Result] = (),
 ) -> str:
     """Return the page.
 
@@ -142,12 +144,14 @@ def render(
         pictures: From the names of the files there are to where they are, as seen from the page.
         costs: The lines of partial_cost.py.
         beside: Scores of peers that were trained side by side with our models.
+        kinds: The lines of hole_kinds.py.
     """
     parts = [INTRODUCTION, *diagram(pictures), METHOD, about(results), trained(results), JUDGED]
     for dataset in DATASETS:
         own = {m: results[dataset, m] for m in MODELS if (dataset, m) in results}
         if own:
             parts += [section(dataset, own), *map(other_training, chosen(beside, dataset))]
+            parts.append(holes(chosen(kinds, dataset), NAMES_OF, own))
     galleries = [shown for key in ordered(results) for shown in gallery(*key, pictures)]
     if galleries:
         parts += ["\n## How they look\n", GALLERY, *galleries]
@@ -221,10 +225,16 @@ def other_training(line: Result) -> str:
 
 
 def fewer(own: Mapping[str, Result]) -> str:
-    """Return which models were judged by another number of test images than the first, if any."""
+    """Return which models were judged by other numbers of images or masks than most, if any."""
     counts = {model: result["rows"]["test"] for model, result in own.items()}
     first = next(iter(counts.values()))
     others = [f"{NAMES_OF[m]}: {count:,}" for m, count in counts.items() if count != first]
+    draws = {model: len(result.get("mask_seeds", MASK_SEEDS)) for model, result in own.items()}
+    others += [
+        f"{NAMES_OF[m]}: {n} of {len(MASK_SEEDS)} draws of masks"
+        for m, n in draws.items()
+        if n != len(MASK_SEEDS)
+    ]
     return f" ({'; '.join(others)}.)" if others else ""
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,18 +63,20 @@ def test_every_model_has_a_line_about_the_same_images(
         x = torch.rand(count, 1, 28, 28, device=device)
         return x, x > 0.5
 
-    def one(_: Dataset, model: str, *_rest: object) -> hole_kinds.Filler:
+    def one(_: Dataset, model: str, *_rest: object) -> tuple[hole_kinds.Filler, dict[str, Any]]:
         def fill(x: Tensor, observed: Tensor) -> Tensor:
             seen.append((model, x.sum().item()))
             return torch.where(observed, x, 0.0).expand(3, *x.shape)
 
-        return fill
+        return fill, {"train_minutes": 2.5, "steps": 70, "commit": "abc1234", "seed": 0}
 
     monkeypatch.setattr(hole_kinds, "asked", some)
     monkeypatch.setattr(hole_kinds, "filler_of", one)
     hole_kinds.main(["omniglot", "--models", "vqvae", "vaeac", "--images", "60", "--device", "cpu"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["model"] for line in lines] == ["vqvae", "vaeac"]
+    trained = {"train_minutes": 2.5, "steps": 70, "commit": "abc1234"}
+    assert [line["trained"] for line in lines] == [trained, trained]
     assert [line["kinds"]["all"]["images"] for line in lines] == [60, 60]
     assert lines[0]["kinds"] == lines[1]["kinds"]
     assert [total for model, total in seen if model == "vqvae"] == [t for _, t in seen[2:]]

@@ -127,6 +127,33 @@ def test_a_result_of_other_test_images_says_so() -> None:
     few = judged("mnist", "vaeac", rows={"train": 54_000, "test": 500})
     assert "10,000 test images. (VAEAC: 500.)" in page(judged("mnist", "vdvae"), few)
     assert "10,000 test images.\n" in page(judged("mnist", "vdvae"))
+    once = judged("mnist", "vqvae", mask_seeds=[0])
+    assert "(VQ-VAE: 1 of 5 draws of masks.)" in page(
+        judged("mnist", "vdvae", mask_seeds=5 * [0]), once
+    )
+
+
+def line_of(model: str, **trained: Any) -> dict[str, Any]:
+    """Return a line of hole_kinds.py."""
+    of = {"blank": (2, 60.0, 0.5, 0.9), "pixels": (10, 27.0, 0.004, 0.001)}
+    of |= {"areas": (30, 18.0, 0.02, 0.011), "all": (42, 22.25, 0.3, 0.4)}
+    names = ("images", "psnr", "error", "spread")
+    kinds = {kind: dict(zip(names, values, strict=True)) for kind, values in of.items()}
+    return {"dataset": "omniglot", "model": model, "trained": trained, "kinds": kinds}
+
+
+def test_kinds_of_holes_stand_below_their_data_set() -> None:
+    ours, peer = judged("omniglot", "vdvae"), judged("omniglot", "vaeac")
+    told = {name: ours[name] for name in ("train_minutes", "steps", "commit")}
+    lines = [line_of("vaeac", **told | {"steps": 7_001}), line_of("vdvae", **told)]
+    text = page(ours, peer, judged("mnist", "vdvae"), kinds=lines)
+    cells = ["22.25", "60.00", "27.00", "18.00", "16.00", "8.50"]  # 3:1 of areas and pixels
+    assert rows_of(text, "Omniglot")[-2:] == [["VDVAE", *cells], ["VAEAC", *cells]]
+    assert "of 42 test\nimages with one draw of masks. 2 of their holes" in text
+    assert "VAEAC is here one of" in text
+    assert "and 7,001 steps." in text
+    assert "VDVAE is here" not in text
+    assert "hole_kinds.py" not in page(judged("mnist", "vdvae"), kinds=lines)
 
 
 def test_only_pictures_that_are_there_are_shown() -> None:
