@@ -7,13 +7,15 @@ Pictures are embedded where `make figures` has put them.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from postmatch.recipes.inpainting_config import DATASETS
+from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
+from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
 from postmatch.recipes.scores import MASK_SEEDS
 from render_holes import holes
@@ -43,11 +45,11 @@ from that. The VAE is trained as ever; no gradient of the match reaches it, unle
 ABOUT = {
     "conv": """has one latent vector, a Gaussian given a complete image. Given a part, each entry
   is a mixture of Gaussians that depends on the entries before it.""",
-    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, each made of its square
-  alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a PixelCNN draws
-  them one by one, told by a second network of all that is seen, near and far. The VQ-VAE is trained
-  first; then, with it as it is, this posterior, and beside it a prior over the codes. As long as it
-  learns, the second network guesses hidden pixels, too.""",
+    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, of faces 4 x 4, each made
+  of its square alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a
+  PixelCNN draws them one by one, told by a second network of all that is seen, near and far. The
+  VQ-VAE is trained first; then, with it as it is, this posterior, and beside it a prior over the
+  codes. As long as it learns, the second network guesses hidden pixels, too.""",
     "vdvae": """has a hierarchy of latent images, from one pixel to the full size, matched level by
   level in one pass. Ours has fewer levels of the full size than the paper's.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
@@ -378,13 +380,38 @@ that it had on the hardware above: learning rates fall in step with that time, a
 fit into it is not the same twice. `POSTMATCH_DATA` names the folder with the images. The last two
 commands make the pictures, from the shipped models, and this page.
 """
+CHANGED = """
+Their settings have changed since: {names}.
+`results/` has those that they were trained with.
+"""
+OF_CODES = ("num_codes", "code_", "context_", "fine_", "posterior_", "prior_")  # VQ-VAEs alone
 DRAWING = ("    make figures", "    python benchmarks/render_images.py")
 
 
 def again(results: Mapping[tuple[str, str], Result]) -> str:
     """Return the commands that train and judge the models once more, and draw the page."""
     commands = [f"    {command(results[key])}" for key in ordered(results)]
-    return AGAIN + "\n".join(["", *commands, *DRAWING]) + "\n"
+    others = [
+        f"{NAMES_OF[m]} of {TITLES[d]}" for d, m in ordered(results) if has_changed(d, m, results)
+    ]
+    changed = CHANGED.format(names=", ".join(others)) if others else ""
+    return AGAIN + changed + "\n".join(["", *commands, *DRAWING]) + "\n"
+
+
+def has_changed(dataset: str, model: str, results: Mapping[tuple[str, str], Result]) -> bool:
+    """Return whether a model of ours would now be trained with other settings."""
+    if model not in OURS:
+        return False
+    own, now = Config(**results[dataset, model]["config"]), config_of(dataset, model)  # type: ignore[arg-type]
+    names = [field.name for field in dataclasses.fields(Config)]
+    if model != "vqvae":
+        names = [name for name in names if not name.startswith(OF_CODES)]
+    return any(plain(getattr(own, name)) != plain(getattr(now, name)) for name in names)
+
+
+def plain(value: Any) -> Any:
+    """Return a setting as a result has it, where a tuple has become a list."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def command(result: Result) -> str:

@@ -1,5 +1,6 @@
 """The page about images holds what the results say, and nothing that they do not."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from postmatch.recipes.inpainting_config import Model, config_of
 from postmatch.recipes.results import write_result
 from small_zoo import result_of
 
@@ -208,6 +210,19 @@ def test_a_step_of_another_network_than_that_of_the_result_says_so() -> None:
     assert "one before it" not in page(result, costs=[STEP])
     result["parameters"]["partial"] = 2_001
     assert "one before it: VDVAE.\n" in page(result, costs=[STEP])
+
+
+def test_a_model_whose_settings_have_changed_is_named() -> None:
+    def trained(model: Model, **settings: Any) -> dict[str, Any]:
+        config = dataclasses.asdict(config_of("omniglot", model)) | settings
+        return judged("omniglot", model, config=json.loads(json.dumps(config)))
+
+    same, codes = trained("vqvae"), trained("vqvae", context_blocks=[1, 1, 1, 1])
+    assert "have changed" not in page(same, judged("omniglot", "vaeac"))
+    assert "have changed since: VQ-VAE of Omniglot." in page(codes)
+    # A hierarchy has no codes, so that what is said of them is nothing to it.
+    assert "have changed" not in page(trained("vdvae", num_codes=7, prior_width=3))
+    assert "have changed since: VDVAE of Omniglot." in page(trained("vdvae", shift=5))
 
 
 def test_the_page_is_made_of_judged_results_alone(tmp_path: Path) -> None:
