@@ -18,6 +18,7 @@ from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
 from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
 from postmatch.recipes.scores import MASK_SEEDS
+from render_costs import cost_section
 from render_holes import holes
 from render_scoreboard import figure, table
 
@@ -160,7 +161,7 @@ def render(
     if opened := [shown for name in LATENT for shown in latent(name, pictures)]:
         parts += [LEFT_OPEN, *opened]
     if costs:
-        parts.append(cost_section(costs, results))
+        parts.append(cost_section(costs, NAMES_OF, results))
     return "".join([*parts, again(results)])
 
 
@@ -305,70 +306,6 @@ def latent(name: str, pictures: Mapping[str, str]) -> list[str]:
         return []
     words = "Test images in the latent space, and draws given parts of some"
     return [f"\n{LATENT[name]}\n\n![{words}]({pictures[f'{name}.png']})\n"]
-
-
-COST = """
-## What the partial posterior costs
-
-`benchmarks/partial_cost.py`, on MNIST: parameters, and milliseconds of a training step, of the VAE
-alone and with its partial posterior. A VQ-VAE is matched after it has been trained, so beside a
-step of its own stands, in parentheses, one of the match alone.
-"""
-COST_HEADINGS = (
-    "model",
-    "parameters, VAE",
-    "with q(z given x_o)",
-    "more",
-    "step, VAE",
-    "with the match",
-    "more",
-    "batch",
-    "precision",
-    "hardware",
-    "commit",
-)
-
-
-def cost_section(costs: Sequence[Result], results: Mapping[tuple[str, str], Result]) -> str:
-    """Return the tables of parameters and of steps, of lines run twice only the last."""
-    latest = {(line["model"], line["hardware"]): line for line in costs}
-    lines = sorted(latest.values(), key=lambda c: (c["hardware"], MODELS.index(c["model"])))
-    text = COST
-    if priors := {c["parameters"]["prior"] for c in lines if "prior" in c["parameters"]}:
-        counts = " or ".join(f"{count:,}" for count in sorted(priors))
-        text += f"Of its parameters, {counts} are those of its prior, which no step here trains.\n"
-    if shared := max((c.get("side_by_side", 1) for c in lines), default=1) - 1:
-        text += f"Up to {shared} others were timed on the same GPU at the same time.\n"
-    if others := [NAMES_OF[c["model"]] for c in lines if differs(c, results)]:
-        text += f"Not the network of the results above, but one before it: {', '.join(others)}.\n"
-    return "\n".join([text, *table(COST_HEADINGS, [cost_row(line) for line in lines]), ""])
-
-
-def differs(line: Result, results: Mapping[tuple[str, str], Result]) -> bool:
-    """Return whether a step was timed of a network that is not the one whose result there is."""
-    result = results.get((line["dataset"], line["model"]))
-    counted: int = line["parameters"]["both"]
-    return result is not None and sum(result["parameters"].values()) != counted
-
-
-def cost_row(line: Result) -> list[str]:
-    """Return what the partial posterior of one model costs."""
-    parameters, alone = line["parameters"], line["ms_vae"]
-    added = line["ms_partial"] if "ms_partial" in line else line["ms_both"] - alone
-    step = f"({line['ms_partial']:.2f})" if "ms_partial" in line else f"{line['ms_both']:.2f}"
-    return [
-        NAMES_OF[line["model"]],
-        f"{parameters['vae']:,}",
-        f"{parameters['both']:,}",
-        f"{parameters['both'] / parameters['vae'] - 1.0:+.0%}",
-        f"{alone:.2f}",
-        step,
-        f"{added / alone:+.0%}",
-        str(line["batch_size"]),
-        line["precision"],
-        line["hardware"],
-        line["commit"],
-    ]
 
 
 AGAIN = """
