@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from postmatch.conditioning import Conditional, MatchedVAE
 from postmatch.distributions.codes import CodeGrid, PointMass
+from postmatch.distributions.discretised import DiscretisedLogistics, num_logistic_maps
 from postmatch.nets.pixelcnn import PixelCNN
 from postmatch.nets.residual_conv import (
     MapAndSummary,
@@ -26,14 +27,16 @@ from postmatch.vaes.vq import VQVAE, Codebook
 KINDS = ("vector", "map", "both")
 
 
-def small_model(kind: str = "map", channels: int = 1) -> MatchedVAE:
+def small_model(kind: str = "map", channels: int = 1, components: int = 0) -> MatchedVAE:
     """Return an untrained model of 8x8 images, 2x2 grids and 3 codes: 81 grids in all."""
+    maps = num_logistic_maps(channels, components) if components else channels
     vae = VQVAE(
         ResidualConvEncoder(channels, 8, 4, hidden=4, num_blocks=1),
-        ResidualConvDecoder(4, 8, channels, hidden=4, num_blocks=1),
+        ResidualConvDecoder(4, 8, maps, hidden=4, num_blocks=1),
         Codebook(3, 4),
         PixelCNN(3, (2, 2), 8, 2),
         scale=0.5,
+        logistic_channels=channels if components else 0,
     )
     sizes = {"vector": (6, 0), "map": (0, 5), "both": (6, 5)}[kind]
     net: nn.Module = ResidualConvEncoder(channels + 1, 8, 5, hidden=4, num_blocks=1)
@@ -46,6 +49,10 @@ def small_model(kind: str = "map", channels: int = 1) -> MatchedVAE:
     with torch.no_grad():
         vae.codebook.vectors.mul_(2.0)  # far apart, so that codes matter
         head.net.last.weight.mul_(6.0)
+        if components:  # whose scales are too large at first for locations to matter
+            vae.decoder.net[-1].weight.mul_(6.0)
+            scales = slice((1 + channels) * components, (1 + 2 * channels) * components)
+            vae.decoder.net[-1].bias[scales] = -2.0
     return MatchedVAE(vae, MaskedEncoder(net, head)).eval()
 
 
@@ -270,6 +277,21 @@ def test_an_rgb_pixel_counts_once() -> None:
     assert_close(decoded.log_prob(x), each.sum(2, keepdim=True))
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pixels_of_256_levels_are_the_logistics_that_the_decoder_tells(channels: int) -> None:
+    vae = small_model(channels=channels, components=2).vae.eval()
+    x, _ = images(5, channels)
+    z = vae.encode(x).sample()
+    decoded, vectors = vae.decode(z.expand(7, -1, -1, -1)), vae.codebook(z)
+    direct = DiscretisedLogistics(vae.decoder(vectors.movedim(-1, -3)), channels)
+    assert isinstance(decoded, DiscretisedLogistics)
+    assert decoded.mean.shape == decoded.sample().shape == (7, 5, channels, 8, 8)
+    assert_close(decoded.log_prob(x)[3], direct.log_prob(x))
+    distance = (vae.encoder(x).movedim(1, -1) - vectors).square().flatten(1).mean(1)
+    assert_close(vae.loss(x), 0.25 * distance - direct.log_prob(x).flatten(1).sum(1))
+    assert "log_scale" not in dict(vae.named_parameters())  # which nothing would train
+
+
 def test_a_row_is_decoded_alike_alone_and_among_samples() -> None:
     vae, z = small_model().vae, torch.randint(3, (7, 5, 2, 2))
     assert_close(vae.decode(z).mean[2, 3], vae.decode(z[2, 3]).mean, atol=1e-5, rtol=1e-5)
@@ -327,9 +349,11 @@ def averages_to_one(ratio: Tensor) -> bool:
     return bool(((ratio.mean(0) - 1.0).abs() < 4.5 * error + 1e-4).all())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_likelihood_that_log_prob_bounds_is_the_sum_over_all_grids(kind: str) -> None:
-    model, (x, observed) = small_model(kind), images(4)
+@pytest.mark.parametrize(("kind", "components"), [*((kind, 0) for kind in KINDS), ("map", 2)])
+def test_the_likelihood_that_log_prob_bounds_is_the_sum_over_all_grids(
+    kind: str, components: int
+) -> None:
+    model, (x, observed) = small_model(kind, components=components), images(4)
     truth = enumerated(model, model.given(x, observed), x)
     many = x.repeat(300, 1, 1, 1), observed.repeat(300, 1, 1, 1)
     found = model.given(*many).log_prob(many[0], num_samples=10).view(300, 4)
@@ -367,10 +391,10 @@ def test_the_ratio_of_the_paper_meets_the_sums_over_all_grids() -> None:
     assert averages_to_one((whole - part - ratio.value.view(100, 4)).exp())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "components"), [*((kind, 0) for kind in KINDS), ("map", 2)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_hidden_values_are_never_read(kind: str, channels: int) -> None:
-    model, (x, observed) = small_model(kind, channels), images(4, channels)
+def test_hidden_values_are_never_read(kind: str, components: int, channels: int) -> None:
+    model, (x, observed) = small_model(kind, channels, components), images(4, channels)
     found = []
     for junk in (0.0, math.nan, math.inf):
         answer = model.given(x.masked_fill(~observed, junk), observed)

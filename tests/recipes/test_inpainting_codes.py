@@ -9,12 +9,15 @@ from torch.testing import assert_close
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.masks import Bernoulli
+from postmatch.recipes import inpainting_codes
 from postmatch.recipes.image_batches import ImageBatches
 from postmatch.recipes.inpainting_codes import _Guessing, code_model, fit_codes
 from postmatch.training.plan import Plan
 
 
-def small_model(channels: int = 1, factor: int = 2, size: int = 12) -> MatchedVAE:
+def small_model(
+    channels: int = 1, factor: int = 2, size: int = 12, components: int = 0
+) -> MatchedVAE:
     torch.manual_seed(0)
     return code_model(
         channels=channels,
@@ -24,6 +27,7 @@ def small_model(channels: int = 1, factor: int = 2, size: int = 12) -> MatchedVA
         num_codes=5,
         code_size=4,
         width=8,
+        components=components,
         context=(8, 4, (1, 1, 1, 1)),
         fine=(0, 0),
         posterior=(6, 2),
@@ -99,3 +103,13 @@ def test_training_the_posterior_trains_the_guess_too(monkeypatch: pytest.MonkeyP
     first, trained = (list(layer.parameters()) for layer in layers)
     assert not any(torch.equal(a, b) for a, b in zip(first, trained, strict=True))
     assert {*model.state_dict()} == before  # the layer is not kept
+
+
+def test_pixels_of_256_levels_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inpainting_codes, "_FIRST", 0.5)
+    images = torch.full((20, 1, 12, 12), 40, dtype=torch.uint8)
+    batch = ImageBatches(images, 4, torch.Generator().manual_seed(0))
+    model, x = small_model(components=2), images / 255.0
+    before = model.vae.loss(x).mean()
+    fit_codes(model, batch, images[:0], Bernoulli(0.5), Plan(600, learning_rate=1e-2))
+    assert model.vae.eval().loss(x).mean() < 0.5 * before

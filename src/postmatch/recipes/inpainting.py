@@ -54,6 +54,7 @@ def build(config: Config) -> MatchedVAE:
             num_codes=c.num_codes,
             code_size=c.code_size,
             width=c.code_width,
+            components=c.code_components,
             context=(c.context_width, c.context_hidden or c.context_width // 2, c.context_blocks),
             fine=(c.fine_width, c.fine_blocks),
             posterior=(c.posterior_width, c.posterior_blocks),
@@ -96,7 +97,7 @@ def fit(
         model = (build(config) if model is None else model).to(device)
         how: dict[str, Any] = {"checkpoints": places, "stop": noted, "show": show}
         train_all = fit_codes if config.model == "vqvae" else _fit_together
-        how_drawn = (config.batch_size, generator, config.mirrored, config.shift)
+        how_drawn = (config.batch_size, generator, config.mirrored, config.shift, config.turned)
         report = train_all(
             model,
             ImageBatches(images, *how_drawn),

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.distributions.codes import CodeGrid
+from postmatch.distributions.discretised import num_logistic_maps
 from postmatch.image_masks import NothingObserved
 from postmatch.masks import MaskDistribution, Mixture
 from postmatch.nets.context import ContextNet
@@ -45,6 +46,7 @@ def code_model(
     num_codes: int,
     code_size: int,
     width: int,
+    components: int,
     context: tuple[int, int, Sequence[int]],
     fine: tuple[int, int],
     posterior: tuple[int, int],
@@ -62,6 +64,7 @@ def code_model(
         num_codes: How many vectors the codebook has.
         code_size: Their length.
         width: Channels of the VQ-VAE's networks.
+        components: Of the mixture of logistics that a pixel is; 0 for Gaussian pixels.
         context: Of the network that tells the posterior of the image, its channels, those inside
             its blocks, and how many blocks it has of each size.
         fine: Its channels and blocks of the size of the images.
@@ -73,11 +76,13 @@ def code_model(
     encoder: nn.Module = ResidualConvEncoder(channels, width, code_size, factor=factor)
     if window:
         encoder = LocalEncoder(channels, 2 * width, code_size, window, factor)
+    maps = num_logistic_maps(channels, components) if components else channels
     vae = VQVAE(
         encoder,
-        ResidualConvDecoder(code_size, width, channels, factor=factor),
+        ResidualConvDecoder(code_size, width, maps, factor=factor),
         Codebook(num_codes, code_size),
         PixelCNN(num_codes, grid, *prior, dropout=dropout),
+        logistic_channels=channels if components else 0,
     )
     told = {"vector_size": context[0], "map_channels": context[0]}
     net = PixelCNN(num_codes, grid, *posterior, **told, dropout=dropout)
@@ -116,7 +121,8 @@ def fit_codes(
         return {"vae": vae.loss(batch(), generator=generator).mean()}
 
     _train_only(model, vae.encoder, vae.decoder)
-    vae.log_scale.requires_grad_(True)
+    if vae.log_scale is not None:
+        vae.log_scale.requires_grad_(True)
     # The codebook follows the encoder as it is, not an average of it, so that is what is kept.
     early, late = _parts(plan)
     first = train(

@@ -34,6 +34,7 @@ class Config:
         num_codes: Vectors in the codebook of a VQ-VAE.
         code_size: Their length.
         code_width: Channels of its networks.
+        code_components: Mixture components of its pixels; 0 if these are Gaussian.
         code_cell: Side of the square of pixels that a code stands for.
         code_window: Side of the square of pixels that decides it; 0 for that of a deep network.
         context_width: Channels of the network that tells the posterior of the image.
@@ -48,6 +49,7 @@ class Config:
         dropout: In both.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
+        turned: Whether they are turned and mirrored in the eight ways of a square.
         steps: How many updates.
         batch_size: Images per update.
         orthogonal_rate: Of steps that are orthogonal matrices; 0 for steps of Adam.
@@ -69,6 +71,7 @@ class Config:
     num_codes: int = 128
     code_size: int = 64
     code_width: int = 64
+    code_components: int = 0
     code_cell: int = 2
     code_window: int = 0
     context_width: int = 112
@@ -83,6 +86,7 @@ class Config:
     dropout: float = 0.2
     mirrored: bool = False
     shift: int = 0
+    turned: bool = False
     steps: int = 30_000
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -145,7 +149,9 @@ def _codes(dataset: Dataset) -> Config:
     if dataset == "mnist":
         return dataclasses.replace(all_have, dropout=0.1)
     if dataset == "omniglot":
-        return dataclasses.replace(all_have, shift=1)
+        return dataclasses.replace(
+            all_have, num_codes=256, code_components=10, fine_width=48, dropout=0.1, shift=1
+        )
     return dataclasses.replace(
         all_have,
         num_codes=512,
@@ -166,7 +172,7 @@ def _hierarchy(dataset: Dataset) -> Config:
             encoder="64x3,64d2,32x6,32d2,16x4,16d2,8x3,8d2,4x2,4d4,1x2",
             decoder="1x2,4m1,4x2,8m4,8x4,16m8,16x6,32m16,32x8,64m32,64x4",
             batch_size=32,
-            orthogonal_rate=0.01,
+            orthogonal_rate=0.005,
             mirrored=True,
         )
     return Config(

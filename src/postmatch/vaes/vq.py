@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 from torch.nn import functional as F
 
 from postmatch.distributions.codes import CodeGrid, PointMass
+from postmatch.distributions.discretised import DiscretisedLogistics
 from postmatch.distributions.gaussian import Gaussian
 from postmatch.distributions.pixels import Pixels
 from postmatch.nets.pixelcnn import PixelCNN
@@ -118,17 +119,20 @@ def _drawn(weight: Tensor, shape: torch.Size, generator: torch.Generator | None)
 class VQVAE(VAE):
     r"""Images through a grid of codes; each code names one of the vectors that are decoded.
 
-    The posterior is a point, the code nearest to the encoder's output at each position, and the
-    decoder's standard deviation is one learned number. The prior is a network of its own, fitted
-    after all else: its loss is ``match(vae.encode(x), vae.prior())``.
+    The posterior is a point, the code nearest to the encoder's output at each position. Pixels are
+    Gaussian, with one learned number as their standard deviation, or of 256 levels. The prior is a
+    network of its own, fitted after all else: its loss is ``match(vae.encode(x), vae.prior())``.
 
     Args:
         encoder: From images to features, ``(batch, size, height, width)``, at the grid's size.
-        decoder: From such a map of vectors to the means of the image.
+        decoder: From such a map of vectors to the means of the image, or to its logistics.
         codebook: The vectors.
         prior_net: An unconditional PixelCNN over the grid; None if nobody asks for the prior.
         scale: The standard deviation before training.
         commitment: Weight of the mean squared distance of features from their vectors.
+        logistic_channels: Those of images of 256 levels, of which the decoder returns what
+            :class:`~postmatch.distributions.discretised.DiscretisedLogistics` takes; 0 if it
+            returns means.
     """
 
     def __init__(
@@ -139,11 +143,15 @@ class VQVAE(VAE):
         prior_net: PixelCNN | None = None,
         scale: float = 1.0,
         commitment: float = 0.25,
+        logistic_channels: int = 0,
     ) -> None:
         super().__init__()
         self.encoder, self.decoder, self.codebook = encoder, decoder, codebook
         self.prior_net, self.commitment = prior_net, commitment
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+        self.logistic_channels = logistic_channels
+        self.log_scale: nn.Parameter | None = None
+        if not logistic_channels:
+            self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
 
     def prior(self) -> Distribution:
         """Return the distribution of the prior's own network."""
@@ -158,7 +166,7 @@ class VQVAE(VAE):
             return PointMass(self.codebook.nearest(self._features(x)))
 
     def decode(self, z: Tensor) -> Distribution:
-        """Return Gaussian pixels, of codes ``(..., height, width)``."""
+        """Return the pixels of codes ``(..., height, width)``."""
         return self._pixels(self.codebook(z))
 
     def loss(
@@ -202,6 +210,8 @@ class VQVAE(VAE):
     def _pixels(self, vectors: Tensor) -> Distribution:
         """Return what the decoder says of vectors ``(..., height, width, size)``."""
         rows = vectors.reshape(-1, *vectors.shape[-3:])
-        means: Tensor = self.decoder(rows.movedim(-1, -3))  # (rows, channels, height, width)
-        means = full_precision(means).view(*vectors.shape[:-3], *means.shape[1:])
-        return Pixels(Gaussian(means, self.log_scale.exp() + _MIN_SCALE))
+        maps: Tensor = self.decoder(rows.movedim(-1, -3))  # (rows, maps, height, width)
+        maps = full_precision(maps).view(*vectors.shape[:-3], *maps.shape[1:])
+        if self.log_scale is None:
+            return DiscretisedLogistics(maps, self.logistic_channels)
+        return Pixels(Gaussian(maps, self.log_scale.exp() + _MIN_SCALE))
