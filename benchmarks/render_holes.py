@@ -6,14 +6,17 @@ from typing import Any
 from render_scoreboard import table
 
 KINDS = {"blank": "no stroke", "pixels": "single pixels", "areas": "areas"}
+INKED = ("pixels", "areas")
 TEXT = """
 Which holes decide that, by `benchmarks/hole_kinds.py`: PSNR of the mean of ten, of {images:,} test
 images with one draw of masks. {blank} of their holes have no stroke in them, and there an error
-that nobody can see decides. **Error** is the mean squared error that the mean of very many draws
-would have, in thousandths, and **spread** the variance of draws, both where there are strokes. They
-are equal if draws are what the truth might be. The mean of ten draws has the error + spread / 10,
-so that it favours draws which are too much alike.
+that nobody can see decides; what stands below **strokes** leaves these out. **Error** is the mean
+squared error that the mean of very many draws would have, in thousandths, and **spread** the
+variance of draws, both where there are strokes. They are equal if draws are what the truth might
+be. The mean of ten draws has the error + spread / 10, so that it favours draws which are too much
+alike.
 """
+ORDER = "By strokes alone the order is: {names}.\n"
 OTHER = "{name} is here one of {minutes:.1f} minutes and {steps:,} steps.\n"
 
 
@@ -35,11 +38,13 @@ def holes(
         return ""
     kinds = next(iter(own.values()))["kinds"]
     text = TEXT.format(images=kinds["all"]["images"], blank=kinds["blank"]["images"])
+    order = sorted(own, key=lambda model: -inked(own[model]["kinds"], "psnr"))
+    text += ORDER.format(names=", ".join(names[model] for model in order))
     others = [model for model, line in own.items() if is_other(line, results.get(model))]
     for model in others:
         told = own[model]["trained"]
         text += OTHER.format(name=names[model], minutes=told["train_minutes"], steps=told["steps"])
-    headings = ("method", "all", *KINDS.values(), "error", "spread")
+    headings = ("method", "all", *KINDS.values(), "strokes", "error", "spread")
     return "\n".join([text, *table(headings, [row(names[m], own[m]) for m in own]), ""])
 
 
@@ -51,12 +56,13 @@ def is_other(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> bool:
 def row(name: str, line: Mapping[str, Any]) -> list[str]:
     """Return the cells of one model."""
     kinds = line["kinds"]
-    ratios = [f"{kinds[kind]['psnr']:.2f}" for kind in ("all", *KINDS)]
-    return [name, *ratios, *(f"{1e3 * inked(kinds, each):.2f}" for each in ("error", "spread"))]
+    ratios = [*(kinds[kind]["psnr"] for kind in ("all", *KINDS)), inked(kinds, "psnr")]
+    errors = [1e3 * inked(kinds, each) for each in ("error", "spread")]
+    return [name, *(f"{value:.2f}" for value in ratios + errors)]
 
 
 def inked(kinds: Mapping[str, Mapping[str, Any]], name: str) -> float:
     """Return the mean over holes with strokes."""
-    chosen = [kinds[kind] for kind in ("pixels", "areas")]
+    chosen = [kinds[kind] for kind in INKED]
     total: int = sum(each["images"] for each in chosen)
     return float(sum(each["images"] * each[name] for each in chosen)) / total

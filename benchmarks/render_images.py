@@ -1,7 +1,7 @@
 """Write docs/images.md from results/inpainting-*.json and three files of lines alone.
 
-These are inpainting_beside.jsonl, of peers that were trained once more beside our models,
-hole_kinds.jsonl and partial_cost.jsonl.
+These are inpainting_beside.jsonl, of models that were trained another time, hole_kinds.jsonl and
+partial_cost.jsonl.
 
 Pictures are embedded where `make figures` has put them.
 """
@@ -46,11 +46,12 @@ from that. The VAE is trained as ever; no gradient of the match reaches it, unle
 ABOUT = {
     "conv": """has one latent vector, a Gaussian given a complete image. Given a part, each entry
   is a mixture of Gaussians that depends on the entries before it.""",
-    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, of faces 4 x 4, each made
-  of its square alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a
-  PixelCNN draws them one by one, told by a second network of all that is seen, near and far. The
-  VQ-VAE is trained first; then, with it as it is, this posterior, and beside it a prior over the
-  codes. As long as it learns, the second network guesses hidden pixels, too.""",
+    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, each made of its square
+  alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a PixelCNN draws
+  them one by one, told by a second network of all that is seen, near and far. The VQ-VAE is trained
+  first; then, with it as it is, this posterior, and beside it a prior over the codes. As long as it
+  learns, the second network guesses hidden pixels, too. Pixels are Gaussian, but for those of
+  Omniglot, which have 256 levels as they have in VDVAE and VAEAC.""",
     "vdvae": """has a hierarchy of latent images, from one pixel to the full size, matched level by
   level in one pass. Ours has fewer levels of the full size than the paper's.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
@@ -64,8 +65,8 @@ digits at 20.10 dB, and at 18.96 after as many minutes of Adam (`results/orthogo
 A VQ-VAE gains little by them, and most by codes that see little. Of codes that see 20 x 20 pixels
 one pixel changes many, so that a hole makes those around it uncertain; codes of 2 x 2 are certain
 wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot, .3 on MNIST
-and, of 4 x 4, .1 on faces; guessing pixels was worth another .2, and a larger second network about
-.15 (`results/codes.jsonl`: held-out images, one training each).
+and, of 4 x 4, .1 on faces, where 2 x 2 are worth another .4; guessing pixels was worth .2, and a
+larger second network about .15 (`results/codes.jsonl`: one training each).
 """
 JUDGED = """
 Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
@@ -97,9 +98,10 @@ RUN_HEADINGS = (
 )
 LINES = {"costs": "partial_cost", "beside": "inpainting_beside", "kinds": "hole_kinds"}
 BESIDE = """
-{name} once more, beside this VQ-VAE, {all} models on one GPU, for {minutes:.1f} minutes and
-{steps:,} steps: {scores}.
+{name} once more, {all} models on one GPU, for {minutes:.1f} minutes and
+{steps:,} steps{changed}: {scores}.
 """
+CHANGES = {"turned": "of drawings turned and mirrored in eight ways"}
 GALLERY = """
 Test images, evenly spaced in the order of their classes and not chosen otherwise; what is seen of
 them; what the VAE's own encoder makes of zeros in the holes, which is all that a VAE without a
@@ -146,7 +148,7 @@ def render(
         results: By data set and model.
         pictures: From the names of the files there are to where they are, as seen from the page.
         costs: The lines of partial_cost.py.
-        beside: Scores of peers that were trained side by side with our models.
+        beside: Scores of models that were trained another time, side by side.
         kinds: The lines of hole_kinds.py.
     """
     parts = [INTRODUCTION, *diagram(pictures), METHOD, about(results), trained(results), JUDGED]
@@ -216,11 +218,13 @@ def chosen(lines: Sequence[Result], dataset: str) -> list[Result]:
 
 
 def other_training(line: Result) -> str:
-    """Return what a peer reached that was trained beside our models, for as many minutes."""
+    """Return what a model reached that was trained another time, beside others."""
+    changed = "".join(f" {CHANGES[name]}" for name in line.get("changed", ()))
     scores = f"{line['psnr']:.3f} dB, {line['precision']:.3f} and {line['recall']:.3f}"
     return BESIDE.format(
         name=NAMES_OF[line["model"]],
         all=line["side_by_side"],
+        changed=changed,
         minutes=line["minutes"],
         steps=line["steps"],
         scores=scores,
