@@ -1,4 +1,4 @@
-"""The VQ-VAE: its codebook by hand, its densities by enumeration, and bars that it completes."""
+"""The VQ-VAE: its loss by hand, and its densities by enumeration."""
 
 import copy
 import itertools
@@ -19,10 +19,10 @@ from postmatch.nets.residual_conv import (
     ResidualConvDecoder,
     ResidualConvEncoder,
 )
-from postmatch.objectives import match
 from postmatch.partial import MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
 from postmatch.vaes.vq import VQVAE, Codebook
+from test_codebook import codebook
 
 KINDS = ("vector", "map", "both")
 
@@ -89,102 +89,6 @@ def test_the_networks_are_as_large_as_the_published_ones(
 def test_images_that_do_not_fit_a_grid_are_refused() -> None:
     with pytest.raises(ValueError, match=r"multiples of 4, got \(28, 30\)"):
         ResidualConvEncoder(1, 8, 4)(torch.zeros(1, 1, 28, 30))
-
-
-# The codebook
-
-
-def codebook(vectors: list[float], decay: float = 0.9, patience: int = 100) -> Codebook:
-    book = Codebook(len(vectors), 1, decay, patience=patience)
-    for buffer in (book.vectors, book.sums):
-        buffer.copy_(torch.tensor(vectors)[:, None])
-    return book
-
-
-def test_the_nearest_code_is_the_nearest() -> None:
-    book = Codebook(7, 3)
-    features = torch.randn(2, 4, 5, 3)
-    distance = (features[..., None, :] - book.vectors).norm(dim=-1)
-    assert torch.equal(book.nearest(features), distance.argmin(-1))
-    assert_close(book(book.nearest(book.vectors)), book.vectors)
-
-
-def test_an_update_moves_vectors_to_the_running_mean_of_their_features() -> None:
-    book = codebook([0.0, 10.0])
-    features = torch.tensor([[1.0], [3.0], [9.0]])
-    codes = book.nearest(features)
-    assert codes.tolist() == [0, 0, 1]
-    book.update(features, codes)
-    # Counts .9 + .1 * 2 and .9 + .1 * 1; sums .9 * 0 + .1 * 4 and .9 * 10 + .1 * 9.
-    assert_close(book.counts, torch.tensor([1.1, 1.0]))
-    assert_close(book.sums[:, 0], torch.tensor([0.4, 9.9]))
-    # Smoothed counts add up to 2.1 as before: (1.1 + 1e-5) / (2.1 + 2e-5) * 2.1, and so on.
-    smooth = [(n + 1e-5) / (2.1 + 2e-5) * 2.1 for n in (1.1, 1.0)]
-    assert_close(book.vectors[:, 0], torch.tensor([0.4 / smooth[0], 9.9 / smooth[1]]))
-    assert book.idle.tolist() == [0, 0]
-    book.update(features[:2], codes[:2])
-    assert_close(book.counts, torch.tensor([0.9 * 1.1 + 0.2, 0.9]))
-    assert_close(book.sums[:, 0], torch.tensor([0.9 * 0.4 + 0.4, 0.9 * 9.9]))
-    assert book.vectors[1].item() == pytest.approx(9.9, rel=1e-4)  # unused, so it stays
-    assert book.idle.tolist() == [0, 1]
-
-
-def test_vectors_converge_to_the_means_of_clusters() -> None:
-    book, centres = codebook([-0.1, 0.1], decay=0.99), torch.tensor([-2.0, 3.0])
-    for _ in range(800):
-        features = (centres[torch.randint(2, (50,))] + 0.1 * torch.randn(50))[:, None]
-        book.update(features, book.nearest(features))
-    # The average has a memory of 1 / (1 - .99) = 100 batches, each with about 25 of a cluster.
-    assert ((book.vectors[:, 0] - centres).abs() < 4.5 * 0.1 / math.sqrt(2500)).all()
-
-
-def test_an_idle_code_starts_again_at_a_feature_when_patience_ends() -> None:
-    book = codebook([0.0, 100.0], patience=3)
-    features = torch.tensor([[1.0], [2.0], [3.0]])
-    for waited in (1, 2):
-        book.update(features, book.nearest(features))
-        assert book.vectors[1].item() == pytest.approx(100.0, rel=1e-4)
-        assert book.idle.tolist() == [0, waited]
-    before = book.counts.clone()
-    book.update(features, book.nearest(features))
-    assert book.vectors[1].item() in (1.0, 2.0, 3.0)
-    assert book.sums[1] == book.vectors[1]
-    assert (book.counts[1].item(), book.idle.tolist()) == (1.0, [0, 0])
-    assert_close(book.counts[0], 0.9 * before[0] + 0.3)  # the other goes on
-    assert (book.nearest(features) == 1).any()
-
-
-def test_an_idle_code_starts_again_where_no_vector_fits() -> None:
-    features = torch.tensor([0.0] * 500 + [6.0, 8.0])[:, None]
-    at_six = 0
-    for seed in range(400):
-        book = codebook([0.0, 100.0], patience=1)
-        book.update(features, book.nearest(features), torch.Generator().manual_seed(seed))
-        assert book.vectors[1].item() in (6.0, 8.0)
-        at_six += book.vectors[1].item() == 6.0
-    # In proportion to 36 and 64; the error of a share of 400 draws is .024.
-    assert abs(at_six / 400 - 0.36) < 4 * 0.024
-
-
-def test_where_idle_codes_start_again_is_decided_by_the_generator() -> None:
-    features, found = torch.randn(500, 1), []
-    for seed in (1, 1, 2):
-        torch.manual_seed(len(found))  # of no effect
-        book = codebook([0.0, 100.0, 200.0], patience=1)
-        book.update(features, book.nearest(features), torch.Generator().manual_seed(seed))
-        found.append(book.vectors.clone())
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0][1:], found[2][1:])
-    assert found[0][1] != found[0][2]
-
-
-def test_features_that_are_not_finite_change_nothing() -> None:
-    book = codebook([0.0, 10.0], patience=1)
-    before = {name: buffer.clone() for name, buffer in book.named_buffers()}
-    features = torch.tensor([[1.0], [math.nan]])
-    book.update(features, book.nearest(features))
-    for name, buffer in book.named_buffers():
-        assert torch.equal(buffer, before[name]), name
 
 
 # The loss
@@ -423,130 +327,3 @@ def test_an_imputation_is_the_mean_over_codes() -> None:
     hidden = ~observed
     error = (answer.impute(1024) - exact)[hidden].abs() / spread[hidden]
     assert (error < 4.5 / math.sqrt(1024)).all()  # evenly spread noise does better than this
-
-
-# Bars
-
-LEVELS = 4
-
-
-def bars(left: Tensor, right: Tensor, generator: torch.Generator) -> Tensor:
-    """Return 16x8 images with a bar in each half at these levels, and a little noise."""
-    rows = torch.arange(len(left))
-    x = torch.zeros(len(left), 1, LEVELS, 4, 2, 4)  # a level is 4 rows of pixels, a half 4 columns
-    x[rows, 0, left, :, 0] = 1.0
-    x[rows, 0, right, :, 1] = 1.0
-    x = x.view(len(left), 1, 4 * LEVELS, 8)
-    return x + 0.05 * torch.randn(x.shape, generator=generator)
-
-
-def all_bars(generator: torch.Generator, repeats: int = 1) -> tuple[Tensor, Tensor]:
-    """Return every image there is but for the noise, and the level of its left bar.
-
-    The right bar is at the level of the left one or the next, as likely.
-    """
-    left = torch.arange(LEVELS).repeat(2 * repeats)
-    step = torch.arange(2).repeat_interleave(LEVELS).repeat(repeats)
-    return bars(left, (left + step) % LEVELS, generator), left
-
-
-def half_masks(rows: int) -> Tensor:
-    """Return masks that show nothing, the left half, the right half or both, equally often."""
-    shown = torch.tensor([[False, False], [True, False], [False, True], [True, True]])
-    shown = shown.repeat_interleave(rows // 4, dim=0)[:, None, None]
-    return shown.repeat_interleave(4, dim=-1).expand(-1, 1, 4 * LEVELS, 8)
-
-
-@pytest.fixture(scope="module")
-def trained() -> MatchedVAE:
-    """Return a model that was trained in the three stages: codes, their prior, and the match."""
-    torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
-    vae = VQVAE(
-        ResidualConvEncoder(1, 16, 8, hidden=8, num_blocks=1),
-        ResidualConvDecoder(8, 16, 1, hidden=8, num_blocks=1),
-        Codebook(12, 8, patience=20),
-        PixelCNN(12, (LEVELS, 2), 16, 3),
-        scale=0.3,
-    )
-    net = ResidualConvEncoder(2, 16, 8, hidden=8, num_blocks=1)
-    summary = nn.Sequential(nn.Flatten(), nn.Linear(64, 16))
-    head = CodeGridHead(PixelCNN(12, (LEVELS, 2), 16, 3, 16, 8))
-    model = MatchedVAE(vae, MaskedEncoder(MapAndSummary(net, summary), head))
-
-    def stage(module: nn.Module, steps: int, rate: float, repeats: int, loss) -> None:  # noqa: ANN001
-        optimiser = torch.optim.Adam(module.parameters(), lr=rate)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.02, steps)
-        for _ in range(steps):
-            x, _ = all_bars(generator, repeats)
-            optimiser.zero_grad()
-            loss(x).backward()
-            optimiser.step()
-            schedule.step()
-
-    stage(vae, 200, 5e-3, 2, lambda x: vae.loss(x, generator=generator).mean())
-    vae.eval()
-    stage(vae.prior_net, 100, 1e-2, 1, lambda x: match(vae.encode(x), vae.prior()).mean())
-    stage(
-        model.partial,
-        200,
-        1e-2,
-        4,  # once with every mask
-        lambda x: model.losses(x, None, half_masks(len(x)), train_vae=False)["match"],
-    )
-    return model.eval()
-
-
-def levels(x: Tensor, half: int) -> Tensor:
-    """Return the level that is brightest in one half of each image."""
-    parts = x.unflatten(-1, (2, 4)).unflatten(-3, (LEVELS, 4))  # (..., levels, 4, halves, 4)
-    return parts[..., half, :].mean((-1, -2)).squeeze(-2).argmax(-1)
-
-
-@torch.no_grad()
-def test_a_trained_model_rebuilds_its_images(trained: MatchedVAE) -> None:
-    x, _ = all_bars(torch.Generator().manual_seed(1))
-    rebuilt = trained.vae.decode(trained.vae.encode(x).sample()).mean
-    assert (rebuilt - x).square().mean().sqrt() < 0.1
-
-
-@torch.no_grad()
-def test_a_fitted_prior_draws_images_like_those_it_has_seen(trained: MatchedVAE) -> None:
-    drawn = trained.vae.decode(trained.vae.prior().sample(torch.Size([400]))).mean
-    step = (levels(drawn, 1) - levels(drawn, 0)) % LEVELS
-    # 5 in 100 may be wrong, for a short training.
-    assert (step <= 1).double().mean() > 0.95 - 4.5 * math.sqrt(0.05 * 0.95 / 400)
-
-
-@torch.no_grad()
-def test_given_a_half_the_other_half_is_one_of_the_two_that_match_it(trained: MatchedVAE) -> None:
-    generator = torch.Generator().manual_seed(2)
-    x, left = all_bars(generator, repeats=10)
-    observed = torch.zeros(80, 1, 4 * LEVELS, 8, dtype=torch.bool)
-    observed[..., :4] = True
-    answer = trained.given(x.masked_fill(~observed, math.nan), observed)
-    step = (levels(answer.sample(50), 1) - left) % LEVELS
-    share = torch.stack([(step == k).double().mean() for k in range(LEVELS)])
-    # Each of the two has half of the draws, to what 4000 draws tell and .05 for a short training.
-    assert (share[:2] - 0.5).abs().max() < 4.5 * math.sqrt(0.25 / 4000) + 0.05
-    assert share[2:].sum() < 0.03
-    # So a right half that matches is likelier than one that does not, on average by far.
-    step = 2 + torch.arange(80) % 2
-    wrong = bars(left, (left + step) % LEVELS, generator)
-    better = answer.log_prob(x, num_samples=40) - answer.log_prob(wrong, num_samples=40)
-    assert better.mean() > math.log(0.45 / 0.03)
-    # The mean of a hidden half shows both bars at half brightness.
-    parts = answer.impute(64).unflatten(-1, (2, 4)).unflatten(-3, (LEVELS, 4))[..., 1, :]
-    bright = parts.mean((-1, -2)).squeeze(1)  # (batch, levels)
-    rows = torch.arange(80)
-    for k, expected in enumerate((0.5, 0.5, 0.0, 0.0)):
-        assert (bright[rows, (left + k) % LEVELS].mean() - expected).abs() < 0.1
-
-
-@torch.no_grad()
-def test_given_nothing_both_halves_match_each_other(trained: MatchedVAE) -> None:
-    nothing = torch.zeros(1, 1, 4 * LEVELS, 8, dtype=torch.bool)
-    drawn = trained.given(torch.full(nothing.shape, math.nan), nothing).sample(400)
-    step = (levels(drawn, 1) - levels(drawn, 0)) % LEVELS
-    assert (step <= 1).double().mean() > 0.95 - 4.5 * math.sqrt(0.05 * 0.95 / 400)
-    assert len(levels(drawn, 0).unique()) == LEVELS
