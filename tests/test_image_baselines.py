@@ -250,6 +250,9 @@ def test_its_numbers_are_those_of_our_own_recipe() -> None:
     assert image_vaeac.JUDGED == inpainting._JUDGED
     for dataset in DATASETS:
         theirs, ours = (plan_of(c) for c in (config_of(dataset), own_config(dataset, "vdvae")))
+        if dataset == "celeba":  # at which a long training of our hierarchy came to nothing
+            assert theirs.orthogonal_rate == 2 * ours.orthogonal_rate == 0.01
+            theirs = dataclasses.replace(theirs, orthogonal_rate=ours.orthogonal_rate)
         assert dataclasses.replace(theirs, precision=ours.precision) == ours
 
 
