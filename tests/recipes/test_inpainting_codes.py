@@ -1,80 +1,19 @@
-"""What a VQ-VAE's posterior learns beside its match."""
+"""How a VQ-VAE of images and its posterior are trained."""
 
 import copy
 
 import pytest
 import torch
 from torch import nn
-from torch.testing import assert_close
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.masks import Bernoulli
 from postmatch.recipes import inpainting_codes
+from postmatch.recipes.guessing import Guessing
 from postmatch.recipes.image_batches import ImageBatches
-from postmatch.recipes.inpainting_codes import _Guessing, code_model, fit_codes
+from postmatch.recipes.inpainting_codes import fit_codes
 from postmatch.training.plan import Plan
-
-
-def small_model(
-    channels: int = 1, factor: int = 2, size: int = 12, components: int = 0
-) -> MatchedVAE:
-    torch.manual_seed(0)
-    return code_model(
-        channels=channels,
-        size=size,
-        factor=factor,
-        window=factor,
-        num_codes=5,
-        code_size=4,
-        width=8,
-        components=components,
-        context=(8, 4, (1, 1, 1, 1)),
-        fine=(0, 0),
-        posterior=(6, 2),
-        prior=(6, 2),
-        dropout=0.0,
-    )
-
-
-@pytest.mark.parametrize(("channels", "factor"), [(1, 2), (3, 4)])
-def test_a_guess_is_judged_at_hidden_pixels_by_a_scale_of_a_fifth(
-    channels: int, factor: int
-) -> None:
-    model, x = small_model(channels, factor), torch.rand(7, channels, 12, 12)
-    guessing = _Guessing(model, x)
-    torch.nn.init.zeros_(guessing.layer.weight)
-    torch.nn.init.constant_(guessing.layer.bias, 0.3)
-    observed = torch.rand(7, 1, 12, 12) < 0.5
-    observed[0], observed[1] = True, False
-    loss = guessing.loss(model.partial(x, observed), x, observed)
-    error = ((x - 0.3).square() * ~observed).flatten(1).sum(1)
-    assert_close(loss, error / (2 * 0.2**2))
-    assert loss[0] == 0.0
-
-
-def test_each_pixel_is_guessed_from_its_own_place() -> None:
-    model, x = small_model(), torch.rand(1, 1, 12, 12)
-    guessing, hidden = _Guessing(model, x), torch.zeros(1, 1, 12, 12, dtype=torch.bool)
-    posterior = model.partial(x, hidden)
-    told = posterior.spatial.detach().requires_grad_()  # type: ignore[attr-defined]
-    posterior.spatial = told  # type: ignore[attr-defined]
-    all_but_one = ~hidden
-    all_but_one[..., 5, 8] = False
-    guessing.loss(posterior, x, all_but_one).sum().backward()  # type: ignore[no-untyped-call]
-    assert told.grad is not None
-    places = told.grad.abs().sum((0, 1)).nonzero().tolist()
-    assert places == [[2, 4]]
-
-
-def test_a_guess_teaches_what_tells_the_posterior_of_the_image_and_nothing_else() -> None:
-    model, x = small_model(), torch.rand(4, 1, 12, 12)
-    guessing, observed = _Guessing(model, x), torch.rand(4, 1, 12, 12) < 0.5
-    guessing.loss(model.partial(x, observed), x, observed).sum().backward()  # type: ignore[no-untyped-call]
-    taught = {name for name, p in guessing.named_parameters() if p.grad is not None}
-    assert {name.rsplit(".", 1)[0] for name in taught if not name.startswith("model")} == {"layer"}
-    own = {name for name in taught if name.startswith("model")}
-    assert own
-    assert all(name.startswith("model.partial.net.") for name in own)
+from small_codes import small_model
 
 
 def test_a_code_depends_on_its_own_square_alone() -> None:
@@ -87,14 +26,14 @@ def test_a_code_depends_on_its_own_square_alone() -> None:
 
 def test_training_the_posterior_trains_the_guess_too(monkeypatch: pytest.MonkeyPatch) -> None:
     layers: list[nn.Module] = []
-    build = _Guessing.__init__
+    build = Guessing.__init__
 
-    def remember(self: _Guessing, model: MatchedVAE, x: torch.Tensor) -> None:
+    def remember(self: Guessing, model: MatchedVAE, x: torch.Tensor) -> None:
         build(self, model, x)
-        layers.append(copy.deepcopy(self.layer))
-        layers.append(self.layer)
+        layers.append(copy.deepcopy(self.layers))
+        layers.append(self.layers)
 
-    monkeypatch.setattr(_Guessing, "__init__", remember)
+    monkeypatch.setattr(Guessing, "__init__", remember)
     images = torch.randint(256, (20, 1, 12, 12), dtype=torch.uint8)
     batch = ImageBatches(images, 4, torch.Generator().manual_seed(0))
     model = small_model()

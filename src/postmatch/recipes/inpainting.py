@@ -1,6 +1,7 @@
 """Filling images: the paper's section 5.2, on MNIST, Omniglot and CelebA."""
 
 import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Callable
@@ -12,11 +13,13 @@ import torch
 from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.hierarchy import Hierarchy
 from postmatch.image_masks import celeba_masks, mnist_masks, omniglot_masks
 from postmatch.masks import MaskDistribution
 from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.randomness import seeded
 from postmatch.recipes import mnist_latent
+from postmatch.recipes.guessing import Guessing
 from postmatch.recipes.image_batches import ImageBatches
 from postmatch.recipes.inpainting_codes import code_model, fit_codes
 from postmatch.recipes.inpainting_config import CHANNELS, SIZES, Config, Dataset
@@ -24,7 +27,7 @@ from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report, plan_of
 from postmatch.training.signals import signals_noted
-from postmatch.vaes.hierarchical import hierarchical_vae
+from postmatch.vaes.hierarchical import HierarchicalVAE, hierarchical_vae
 
 _JUDGED = 1_000  # images that choose the weights
 _MASKS: dict[Dataset, Callable[[], MaskDistribution]] = {
@@ -96,7 +99,8 @@ def fit(
     with seeded(seed), signals_noted() as noted:
         model = (build(config) if model is None else model).to(device)
         how: dict[str, Any] = {"checkpoints": places, "stop": noted, "show": show}
-        train_all = fit_codes if config.model == "vqvae" else _fit_together
+        together = functools.partial(_fit_together, guess=config.guess)
+        train_all = fit_codes if config.model == "vqvae" else together
         how_drawn = (config.batch_size, generator, config.mirrored, config.shift, config.turned)
         report = train_all(
             model,
@@ -129,23 +133,40 @@ def _fit_together(
     held_out: Tensor,
     masks: MaskDistribution,
     plan: Plan,
+    *,
+    guess: float = 0.0,
     **how: Any,
 ) -> Report:
-    """Train VAE and partial encoder at once; arguments are those of :func:`fit_codes`."""
+    """Train VAE and partial encoder at once; arguments are those of :func:`fit_codes`.
+
+    With ``guess``, the weight of that, the partial encoder of a hierarchy guesses pixels, too.
+    """
     generator = batch.generator
+    guessing = Guessing(model, batch()).to(generator.device) if guess else None
 
     def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
         observed = masks.sample((len(x), 1, *x.shape[2:]), noise)
-        return model.losses(x, None, observed, generator=noise)
+        if guessing is None:
+            return model.losses(x, None, observed, generator=noise)
+        assert isinstance(model.vae, HierarchicalVAE)
+
+        def guessed(posterior: Hierarchy) -> Tensor:
+            return guess * guessing.loss(posterior, x, observed)
+
+        each = model.vae.losses_with(
+            model.partial, x, None, observed, generator=noise, guess=guessed
+        )
+        return {name: loss.mean() for name, loss in each.items()}
 
     def validate() -> float:
         fixed = torch.Generator(generator.device).manual_seed(0)
         parts = torch.split(held_out, batch.size)
-        found = [sum(losses_of(part / 255.0, fixed).values()) * len(part) for part in parts]
+        each = [(losses_of(part / 255.0, fixed), len(part)) for part in parts]
+        found = [(losses["vae"] + losses["match"]) * rows for losses, rows in each]
         return float(sum(found)) / len(held_out)
 
     return train(
-        model,
+        guessing or model,
         lambda _: losses_of(batch(), generator),
         plan,
         validate=validate if len(held_out) else None,

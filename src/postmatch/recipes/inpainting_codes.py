@@ -3,15 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
-from torch.nn import functional as F
 
 from postmatch.conditioning import MatchedVAE
-from postmatch.distributions.codes import CodeGrid
 from postmatch.distributions.discretised import num_logistic_maps
 from postmatch.image_masks import NothingObserved
 from postmatch.masks import MaskDistribution, Mixture
@@ -26,6 +23,7 @@ from postmatch.nets.residual_conv import (
 from postmatch.objectives import match
 from postmatch.partial import MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
+from postmatch.recipes.guessing import Guessing
 from postmatch.recipes.image_batches import ImageBatches
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
@@ -34,7 +32,6 @@ from postmatch.vaes.vq import VQVAE, Codebook
 
 _NOTHING = 0.05  # how often the partial encoder sees nothing, which is the prior's question
 _FIRST = 0.12  # the part of the time that goes to the VQ-VAE, whose steps are short
-_GUESS_SCALE = 0.2  # standard deviation of pixels guessed from what is seen
 _PRIOR_SHARE = 0.25  # of a batch; the prior is the smaller question
 
 
@@ -167,7 +164,7 @@ def _fit_posterior(
 ) -> Report:
     """Train partial posterior and prior on the codes of a VQ-VAE that stays as it is."""
     more_masks = Mixture((masks, NothingObserved()), (1.0 - _NOTHING, _NOTHING))
-    guessing = _Guessing(model, batch()).to(generator.device)
+    guessing = Guessing(model, batch()).to(generator.device)
 
     def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
         observed = more_masks.sample((len(x), 1, *x.shape[2:]), noise)
@@ -194,40 +191,6 @@ def _fit_posterior(
         generators=[generator, torch.default_generator],  # which dropout draws from
         **how,
     )
-
-
-@final
-class _Guessing(nn.Module):
-    """A model of codes, and one layer that guesses pixels from what its PixelCNN is told.
-
-    Codes before a code tell most of it, so that the network which tells the PixelCNN of the image
-    learns slowly how images go on. A guess of every hidden pixel asks it for that. Only training
-    needs the layer.
-
-    Args:
-        model: Whose partial encoder returns a distribution given a map.
-        x: Some images.
-    """
-
-    def __init__(self, model: MatchedVAE, x: Tensor) -> None:
-        super().__init__()
-        self.model = model
-        with torch.no_grad():
-            told = self._told(model.partial(x[:1], torch.ones_like(x[:1, :1], dtype=torch.bool)))
-        self.cell = x.shape[-1] // told.shape[-1]
-        self.layer = nn.Conv2d(told.shape[1], x.shape[1] * self.cell**2, 1)
-
-    def loss(self, posterior: Distribution, x: Tensor, observed: Tensor) -> Tensor:
-        """Return the squared error at hidden pixels of each image, in nats but for a constant."""
-        guess = F.pixel_shuffle(self.layer(self._told(posterior)), self.cell)
-        error = (guess - x).square().masked_fill(observed, 0.0)
-        return error.flatten(1).sum(1) / (2.0 * _GUESS_SCALE**2)
-
-    @staticmethod
-    def _told(posterior: Distribution) -> Tensor:
-        assert isinstance(posterior, CodeGrid)
-        assert posterior.spatial is not None
-        return posterior.spatial
 
 
 def _train_only(model: nn.Module, *parts: nn.Module) -> None:

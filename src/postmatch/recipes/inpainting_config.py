@@ -47,6 +47,7 @@ class Config:
         prior_width: Channels of the PixelCNN of the prior.
         prior_blocks: Its blocks.
         dropout: In both.
+        guess: Weight of the pixels that the partial encoder of a hierarchy guesses as it learns.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
         turned: Whether they are turned and mirrored in the eight ways of a square.
@@ -84,6 +85,7 @@ class Config:
     prior_width: int = 56
     prior_blocks: int = 5
     dropout: float = 0.2
+    guess: float = 0.0
     mirrored: bool = False
     shift: int = 0
     turned: bool = False

@@ -1,5 +1,6 @@
 """The VAE of images with a hierarchy of latent images (Child, 2021)."""
 
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -81,6 +82,7 @@ class HierarchicalVAE(VAE):
         train_target: bool = False,
         num_samples: int = 1,
         generator: torch.Generator | None = None,
+        guess: Callable[[Hierarchy], Tensor] | None = None,
     ) -> dict[str, Tensor]:
         r"""Return :meth:`loss` of each row, ``vae``, and the match, from one pass down.
 
@@ -88,7 +90,8 @@ class HierarchicalVAE(VAE):
             \,\|\, q_\theta(z_i \mid z_{<i}, x_o) \right), \qquad z \sim q_\psi(z \mid x)
 
         is ``match``, whose gradient reaches the partial encoder alone (paper, appendix D): it never
-        trains the VAE, and one draw is all it takes. See the base.
+        trains the VAE, and one draw is all it takes. A loss of what else the partial posterior is
+        asked, ``guess``, is returned by that name. See the base.
         """
         if not isinstance(partial, HierarchicalEncoder):
             raise TypeError(f"partial must be a HierarchicalEncoder, got {type(partial).__name__}")
@@ -97,13 +100,16 @@ class HierarchicalVAE(VAE):
         branch = Branch(x.device)
         with branch.beside(x, observed):
             approx = partial.hierarchy(x, observed)
+            guessed = None if guess is None else guess(approx)
         with torch.set_grad_enabled(train_vae and torch.is_grad_enabled()):
             traced = trace(self.encode(x, available), self._noise(x, generator), approx, branch)
         with branch.beside():
             matched = torch.stack(traced.match).sum(0)
-        if not train_vae:
-            return {"match": branch.join(matched)}
-        return {"vae": self._loss(traced, x, beta), "match": branch.join(matched)}
+        losses = {"vae": self._loss(traced, x, beta)} if train_vae else {}
+        losses["match"] = branch.join(matched)
+        if guessed is not None:
+            losses["guess"] = branch.join(guessed)
+        return losses
 
     def _loss(self, traced: Trace, x: Tensor, beta: float | Tensor) -> Tensor:
         decoded = DiscretisedLogistics(self.top.outputs(traced.bottom), self.channels)
