@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from postmatch.conditioning import MatchedVAE
+from postmatch.distributions.discretised import DiscretisedLogistics
 from postmatch.masks import Bernoulli
 from postmatch.recipes import inpainting_codes
 from postmatch.recipes.guessing import Guessing
@@ -52,3 +53,7 @@ def test_pixels_of_256_levels_are_learned(monkeypatch: pytest.MonkeyPatch) -> No
     before = model.vae.loss(x).mean()
     fit_codes(model, batch, images[:0], Bernoulli(0.5), Plan(600, learning_rate=1e-2))
     assert model.vae.eval().loss(x).mean() < 0.5 * before
+    decoded = model.vae.decode(model.vae.encode(x).sample())
+    assert isinstance(decoded, DiscretisedLogistics)
+    assert decoded.mean.shape == x.shape
+    assert (decoded.mean - x).abs().mean() < 0.05
