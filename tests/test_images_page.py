@@ -214,6 +214,17 @@ def test_what_was_trained_another_time_stands_with_its_data_set() -> None:
     assert f"VQ-VAE {ran} of drawings turned and mirrored in eight ways: 21.234 dB" in own
 
 
+def test_scores_of_several_classifiers_are_said_to_be_so() -> None:
+    one, two = judged("mnist", "conv"), judged("mnist", "vdvae")
+    said = "were trained alike for each method"
+    assert said in page(one, two)
+    same, other = {"extractor": {"digest": "abc"}}, {"extractor": {"digest": "def"}}
+    assert said in page(one | same, two | other)
+    assert said in page(one | same, two)
+    assert said not in page(one | same, two | same)
+    assert said not in page(one | same, two | same, judged("omniglot", "vdvae") | other)
+
+
 def test_a_step_of_another_network_than_that_of_the_result_says_so() -> None:
     result = judged("mnist", "vdvae", parameters={"vae": 4_000, "partial": 2_000})
     assert "one before it" not in page(result, costs=[STEP])

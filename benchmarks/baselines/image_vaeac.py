@@ -94,6 +94,7 @@ def config_of(dataset: Dataset) -> Config:
             dataset,
             (64, 128, 160, 160),
             latent_size=128,
+            steps=100_000,
             batch_size=32,
             orthogonal_rate=0.01,
             mirrored=True,

@@ -1,6 +1,7 @@
 """What the experiments on images share: features, scores, pictures."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch.distributions import Independent, Normal
 
 from postmatch.image_masks import HiddenHalf
 from postmatch.masks import Bernoulli
-from postmatch.recipes.features import features_of, fit_classifier
+from postmatch.recipes.features import features_of, fit_classifier, kept_classifier
 from postmatch.recipes.gallery import HIDDEN, gallery, masked
 from postmatch.recipes.inpainting_scores import inpainting_scores, zero_filler
 from postmatch.vaes.base import VAE
@@ -38,6 +39,18 @@ def test_a_classifier_learns_what_its_features_then_tell() -> None:
     centres = torch.stack([features[truth == label].mean(0) for label in (2, 9)])
     nearest = torch.cdist(features, centres).argmin(1)
     assert ((nearest == 1) == (truth == 9)).double().mean() > 0.95
+
+
+def test_a_classifier_is_trained_once_and_then_read(tmp_path: Path) -> None:
+    images, labels = bars(40)
+    first, digest = kept_classifier(tmp_path / "one", images, labels, steps=2)
+    again, same = kept_classifier(tmp_path / "one", images, labels, steps=9)  # which it is not
+    assert digest == same
+    assert torch.equal(features_of(first, images / 255.0), features_of(again, images / 255.0))
+    assert kept_classifier(tmp_path / "two", images, labels, steps=3)[1] != digest
+    assert kept_classifier(tmp_path / "three", images, None, steps=1)[0].last.out_features == 4
+    with pytest.raises(ValueError, match="one does not hold the weights of this model"):
+        kept_classifier(tmp_path / "one", images, None)
 
 
 def flat(x: Tensor) -> Tensor:

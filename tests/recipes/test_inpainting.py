@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import signal
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,11 @@ def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: Model) 
     assert 3.0 < found["metrics"]["psnr"] < 40.0
     assert 0.0 < found["metrics"]["recall"] <= 1.0
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    kept = folder / "weights" / "features-mnist-3.safetensors"
+    assert sha256(kept.read_bytes()).hexdigest().startswith(found["extractor"]["digest"])
     again = evaluate("mnist", model, folder, how)
     assert again["metrics"] == found["metrics"]
+    assert again["extractor"] == found["extractor"]
 
 
 def test_training_goes_on_from_what_was_kept(folder: Path) -> None:

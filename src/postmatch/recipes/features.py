@@ -1,7 +1,9 @@
 """Features of images, by which sets of them are compared: those of a small classifier."""
 
+import hashlib
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import final
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from postmatch.randomness import seeded
+from postmatch.recipes.results import read_weights, write_weights
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress
 
@@ -88,6 +91,26 @@ def fit_classifier(
     plan = Plan(steps=steps, learning_rate=1e-3, weight_decay=0.05)
     train(classifier, loss, plan, generators=[generator], show=show)
     return classifier.eval()
+
+
+def kept_classifier(
+    path: Path, images: Tensor, labels: Tensor | None, *, steps: int = 3_000
+) -> tuple[Classifier, str]:
+    """Return the classifier of a file, trained and written if there is none, and a digest of it.
+
+    A GPU does not train the same one twice, and features of two of them do not compare.
+
+    Args:
+        path: Where its weights are, in half precision.
+        images: As for :func:`fit_classifier`.
+        labels: Likewise.
+        steps: Likewise.
+    """
+    if not path.exists():
+        write_weights(path, fit_classifier(images, labels, steps=steps))
+    num_classes = 4 if labels is None else len(labels.unique())
+    classifier = read_weights(path, Classifier(images.shape[1], num_classes))
+    return classifier.to(images.device).eval(), hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 @torch.no_grad()

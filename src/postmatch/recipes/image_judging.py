@@ -12,7 +12,7 @@ from torch import Tensor
 from postmatch.data.images import load_images
 from postmatch.image_files import write_image
 from postmatch.randomness import seeded
-from postmatch.recipes.features import features_of, fit_classifier
+from postmatch.recipes.features import features_of, kept_classifier
 from postmatch.recipes.gallery import gallery
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import Dataset
@@ -61,6 +61,8 @@ def judge(
     """Complete the result of a training by scores, write it, and return it.
 
     A picture beside it shows some images, what was seen of them, and what a model made of that.
+    The classifier whose features tell precision and recall is kept in ``weights/`` beside the
+    result, so that all models of a folder are judged by the same.
 
     Args:
         result: What is known of the training; its ``dataset`` decides images and masks.
@@ -74,7 +76,10 @@ def judge(
     dataset: Dataset = result["dataset"]
     data, start = load_images(dataset), time.monotonic()
     labels = None if dataset == "celeba" else data.train_labels  # faces have none
-    classifier = fit_classifier(data.train.to(device), labels, steps=how.classifier_steps)
+    kept = path.parent / "weights" / f"features-{dataset}-{how.classifier_steps}.safetensors"
+    classifier, digest = kept_classifier(
+        kept, data.train.to(device), labels, steps=how.classifier_steps
+    )
     images = data.test[: how.test_rows].to(device)
     with computed_in("tf32", device):
         metrics = inpainting_scores(
@@ -90,7 +95,7 @@ def judge(
         "rows": result["rows"] | {"test": len(images)},
         "mask_seeds": list(how.mask_seeds),
         "num_samples": DRAWS,
-        "extractor": {"learned": learned, "steps": how.classifier_steps},
+        "extractor": {"learned": learned, "steps": how.classifier_steps, "digest": digest},
         "evaluated": provenance(device) | {"seconds": round(time.monotonic() - start, 1)},
         "metrics": metrics,
     }

@@ -171,8 +171,10 @@ def _hierarchy(dataset: Dataset) -> Config:
         return Config(
             dataset,
             "vdvae",
-            encoder="64x3,64d2,32x6,32d2,16x4,16d2,8x3,8d2,4x2,4d4,1x2",
-            decoder="1x2,4m1,4x2,8m4,8x4,16m8,16x6,32m16,32x8,64m32,64x4",
+            encoder="64x2,64d2,32x6,32d2,16x6,16d2,8x4,8d2,4x2,4d4,1x2",
+            decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9,64m32",
+            guess=1.0,
+            steps=100_000,
             batch_size=32,
             orthogonal_rate=0.005,
             mirrored=True,
