@@ -108,7 +108,7 @@ def kept_classifier(
     """
     if not path.exists():
         write_weights(path, fit_classifier(images, labels, steps=steps))
-    num_classes = 4 if labels is None else len(labels.unique())
+    num_classes = 4 if labels is None else len(torch.unique(labels))
     classifier = read_weights(path, Classifier(images.shape[1], num_classes))
     return classifier.to(images.device).eval(), hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
