@@ -9,11 +9,28 @@ Pictures are embedded where `make figures` has put them.
 import argparse
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from images_prose import (
+    ABOUT,
+    AGAIN,
+    BESIDE,
+    CHANGED,
+    CHANGES,
+    CLASSIFIERS,
+    GALLERY,
+    INTRODUCTION,
+    JUDGED,
+    LATENT,
+    LEFT_OPEN,
+    LONGER,
+    METHOD,
+    STEPS,
+)
 from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
 from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
@@ -32,60 +49,6 @@ NAMES_OF = {
     "vaeac": "VAEAC",
 }
 MODELS = tuple(NAMES_OF)
-INTRODUCTION = """# Filling holes in images
-
-Made by `benchmarks/render_images.py` from `results/inpainting-*.json`,
-`results/inpainting_beside.jsonl`, `results/hole_kinds.jsonl` and `results/partial_cost.jsonl`; do
-not edit.
-"""
-METHOD = """
-A VAE of complete images gets a second encoder, which sees a part of an image and learns to tell z
-from that. The VAE is trained as ever; no gradient of the match reaches it, unless one asks for that
-(`train_target=True`). To fill a hole, z is drawn given what is seen, and decoded.
-"""
-ABOUT = {
-    "conv": """has one latent vector, a Gaussian given a complete image. Given a part, each entry
-  is a mixture of Gaussians that depends on the entries before it.""",
-    "vqvae": """has a grid of codes, one for each square of 2 x 2 pixels, each made of its square
-  alone. (The paper's, of 4 x 4, see far beyond it.) Given a part of the image, a PixelCNN draws
-  them one by one, told by a second network of all that is seen, near and far. The VQ-VAE is trained
-  first; then, with it as it is, this posterior, and beside it a prior over the codes. As long as it
-  learns, the second network guesses hidden pixels, too. Pixels are Gaussian, but for those of
-  Omniglot, which have 256 levels as they have in VDVAE and VAEAC.""",
-    "vdvae": """has a hierarchy of latent images, from one pixel upwards, matched level by level in
-  one pass. Ours has fewer levels of the full size than the paper's, and of faces one: five held .1
-  of 7,100 nats. As long as it learns faces, its partial encoder guesses hidden pixels, too.""",
-    "vdvae-paper": "has as many levels of each size as the paper says.",
-    "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
-  It has about as many parameters as our VDVAE, and is trained in the same way.""",
-}
-STEPS = """
-Matrices, those of convolutions too, take orthogonal steps (Muon). They learn far faster than
-those of Adam: a VDVAE that was trained for 2.2 minutes, beside four others, filled 2,000 held-out
-digits at 20.10 dB, and at 18.96 after as many minutes of Adam (`results/orthogonal_steps.jsonl`).
-A VQ-VAE gains little by them, and most by codes that see little. Of codes that see 20 x 20 pixels
-one pixel changes many, so that a hole makes those around it uncertain; codes of 2 x 2 are certain
-wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot, .3 on MNIST
-and, of 4 x 4, .1 on faces, where 2 x 2 are worth another .4; guessing pixels was worth .2, and a
-larger second network about .15 (`results/codes.jsonl`: one training each).
-"""
-JUDGED = """
-Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
-ten. A figure stands with its standard deviation over five draws of masks, which says nothing of
-other trainings. More is better throughout.
-
-- **PSNR**, in decibels, is over all pixels, those observed included. That of the mean of ten
-  fillings is what the paper reports. That of single draws is lower, unless all draws are the same.
-- **Precision and recall** (Sajjadi and others, 2018) compare the test images with a filling of
-  each, by features of a small classifier: how much of what is drawn looks like an image, and how
-  much of what images look like is drawn. What is observed is true, which raises both.
-- An image without any error has no PSNR and is left out, as in the paper. One with hardly any
-  counts for much: the holes of some drawings have no stroke in them.
-- **Quoted** rows are the paper's. Its precision and recall are by the features of another network,
-  so compare them within the quoted rows only. Its VDVAEs of 28 x 28 pixels took 500,000 steps. Its
-  row of VAEAC is itself quoted, from a paper that padded images to 32 x 32 pixels. Which drawings
-  its Omniglot has is not known, and PSNR depends on how they were made small.
-"""
 SCORE_HEADINGS = ("method", "PSNR, mean of ten", "PSNR, single draws", "precision", "recall")
 RUN_HEADINGS = (
     "run",
@@ -97,25 +60,7 @@ RUN_HEADINGS = (
     "seed",
     "commit",
 )
-CLASSIFIERS = """
-The classifiers of precision and recall were trained alike for each method and are not the same, so
-that the third digit of these says little.
-"""
 LINES = {"costs": "partial_cost", "beside": "inpainting_beside", "kinds": "hole_kinds"}
-BESIDE = """
-{name} once more, {all} models on one GPU, for {minutes:.1f} minutes and
-{steps:,} steps{changed}: {scores}.
-"""
-CHANGES = {
-    "turned": "of drawings turned and mirrored in eight ways",
-    "guess": "(half of the minutes alone) without guesses and with levels of 64 x 64",
-}
-GALLERY = """
-Test images, evenly spaced in the order of their classes and not chosen otherwise; what is seen of
-them; what the VAE's own encoder makes of zeros in the holes, which is all that a VAE without a
-partial posterior can do (the paper's appendix E); six draws. All models have the same images and
-masks.
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -218,7 +163,15 @@ def section(dataset: str, own: Mapping[str, Result]) -> str:
         *table(RUN_HEADINGS, [run_row(m, r) for m, r in own.items()]),
         "",
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + longer(own)
+
+
+def longer(own: Mapping[str, Result]) -> str:
+    """Return which models of ours were trained for longer than the peer, if any."""
+    minutes = {NAMES_OF[model]: result["train_minutes"] for model, result in own.items()}
+    least = minutes.get(NAMES_OF["vaeac"], math.inf) * 1.05
+    names = [name for name, each in minutes.items() if each > least]
+    return LONGER.format(names=" and ".join(names)) if names else ""
 
 
 def digest(result: Result) -> str:
@@ -302,22 +255,6 @@ def gallery(dataset: str, model: str, pictures: Mapping[str, str]) -> list[str]:
     return [f"\n### {title}\n\n![{title}: {words}]({pictures[name]})\n"]
 
 
-LEFT_OPEN = """
-## What a part leaves open
-
-The plain VAE's latent space (the paper's section 5.1), by `postmatch reproduce mnist-latent`. Every
-dot is a test image, by digit. Black dots are draws of z given the part of an image that stands
-above; below is what some of them stand for. What fits several digits lies with several, and not
-between them.
-"""
-LATENT = {
-    "mnist-latent": """All digits, the map by UMAP. What is seen of the 8 on the right is part of an
-8, or of a 2 or 3, and of no 5; more of it leaves the 8.""",
-    "mnist-latent-plane": """A z of length 2 as it is, for 3, 5 and 8 alone, with `--plane`: halves
-of a 3 that an 8 might have as well, and a 5 not. The 3 was chosen for that.""",
-}
-
-
 def latent(name: str, pictures: Mapping[str, str]) -> list[str]:
     """Return a picture of the latent space, if it is there."""
     if f"{name}.png" not in pictures:
@@ -326,19 +263,6 @@ def latent(name: str, pictures: Mapping[str, str]) -> list[str]:
     return [f"\n{LATENT[name]}\n\n![{words}]({pictures[f'{name}.png']})\n"]
 
 
-AGAIN = """
-## How to have them again
-
-`postmatch models` lists those that are shipped; `postmatch inpaint digit.png --mask hole.png
---model mnist-vdvae` fills a hole. The first commands below train and judge each model, in the time
-that it had on the hardware above: learning rates fall in step with that time, and how many steps
-fit into it is not the same twice. `POSTMATCH_DATA` names the folder with the images. The last two
-commands make the pictures, from the shipped models, and this page.
-"""
-CHANGED = """
-Their settings have changed since: {names}.
-`results/` has those that they were trained with.
-"""
 OF_CODES = ("num_codes", "code_", "context_", "fine_", "posterior_", "prior_")  # VQ-VAEs alone
 DRAWING = ("    make figures", "    python benchmarks/render_images.py")
 

@@ -214,6 +214,14 @@ def test_what_was_trained_another_time_stands_with_its_data_set() -> None:
     assert f"VQ-VAE {ran} of drawings turned and mirrored in eight ways: 21.234 dB" in own
 
 
+def test_a_peer_with_fewer_minutes_is_said_to_have_had_them() -> None:
+    ours, peer = judged("mnist", "vdvae"), judged("mnist", "vaeac")  # for 12.345 minutes
+    assert "fewer minutes" not in page(ours)
+    assert "fewer minutes" not in page(ours, peer | {"train_minutes": 11.9})
+    text = page(ours, judged("mnist", "vqvae"), peer | {"train_minutes": 11.7})
+    assert "VAEAC had fewer minutes than VQ-VAE and VDVAE.\n" in text
+
+
 def test_scores_of_several_classifiers_are_said_to_be_so() -> None:
     one, two = judged("mnist", "conv"), judged("mnist", "vdvae")
     said = "were trained alike for each method"
