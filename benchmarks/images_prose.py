@@ -21,8 +21,8 @@ ABOUT = {
   learns, the second network guesses hidden pixels, too. Pixels are Gaussian, but for those of
   Omniglot, which have 256 levels as they have in VDVAE and VAEAC.""",
     "vdvae": """has a hierarchy of latent images, from one pixel upwards, matched level by level in
-  one pass. Ours has fewer levels of the full size than the paper's, and of faces one: five held .1
-  of 7,100 nats. As long as it learns faces, its partial encoder guesses hidden pixels, too.""",
+  one pass. Ours has fewer levels of the full size than the paper's, and of faces one, as more of
+  them stood idle. As long as it learns faces, its partial encoder guesses hidden pixels, too.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and is trained in the same way.""",
