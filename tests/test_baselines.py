@@ -1,10 +1,8 @@
 """The peers of the scoreboard against closed forms, numerical integrals and other derivations."""
 
-import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -27,34 +25,20 @@ from linear_gaussian import (
     marginal,
 )
 from postmatch.conditioning import MatchedVAE
-from postmatch.data.uci import Splits
 from postmatch.metrics import nrmse
 from postmatch.randomness import seeded
 from postmatch.recipes.scores import MASK_SEEDS, Judging, conditional_scores, masks_of
-from postmatch.recipes.uci import FEATURES, config_of
 from postmatch.vaes.base import log_likelihood
+from small_baselines import LATENT, hand_made_circuit, standard_error, task_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "baselines"))
 
-import circuit
 import flow
 import gaussian
 import partial_vae
-import run
 import vaeac
 from gaussian import ExactMixture
-from protocol import Task
 from vaeac import VAEAC
-
-LATENT = 4
-
-
-def task_of(x: Tensor, *, log_scale: Tensor | None = None, **settings: Any) -> Task:
-    """Return a task for small networks; the last 400 rows are for tests, 200 before for choices."""
-    small = {"width": 32, "latent_size": LATENT, "batch_size": 256, "steps": 300, "average": 0.9}
-    config = replace(config_of("gas", "best"), **(small | settings))
-    scale = torch.zeros(x.shape[1]) if log_scale is None else log_scale
-    return Task(Splits(x[:-600], x[-600:-400], x[-400:]), scale, config, num_samples=20)
 
 
 def mixture(components: int = 3, features: int = 4) -> ExactMixture:
@@ -64,10 +48,6 @@ def mixture(components: int = 3, features: int = 4) -> ExactMixture:
     covariances = root @ root.mT + 0.2 * torch.eye(features).double()
     means = 2.0 * torch.randn(components, features, generator=generator).double()
     return ExactMixture(torch.tensor([0.2, 0.5, 0.3]).double()[:components], means, covariances)
-
-
-def standard_error(values: Tensor) -> float:
-    return float(values.std()) / math.sqrt(values.numel())
 
 
 # The exact ones
@@ -153,139 +133,6 @@ def test_validation_rows_choose_the_number_of_components() -> None:
     loss = exact - found
     # A maximum of likelihood loses half a nat in all of its rows for each number, of which 62 here.
     assert -3.0 * standard_error(loss) < loss.mean() < 31 / 400 + 3.0 * standard_error(loss)
-
-
-# The circuit
-
-
-def hand_made() -> tuple[Any, ExactMixture]:
-    """Return a circuit of sums below products below a sum, and the five Gaussians that it is."""
-    pytest.importorskip("spflow")
-    from spflow.modules.leaves import Normal as Leaf
-    from spflow.modules.products import Product
-    from spflow.modules.sums import Sum
-
-    from spn import Circuit
-
-    generator = torch.Generator().manual_seed(4)
-    loc = 2.0 * torch.randn(4, 5, 1, generator=generator).double()  # (features, channels, 1)
-    scale = 0.3 + torch.rand(4, 5, 1, generator=generator).double()
-
-    def factors(features: slice, channels: slice) -> Any:
-        part = (features, channels)
-        scope = list(range(4))[features]
-        return Product(Leaf(scope, loc=loc[part], scale=scale[part]))
-
-    everything, left, right = slice(0, 4), slice(0, 2), slice(2, 4)
-    halves = [
-        Sum(factors(left, slice(1, 3)), weights=torch.tensor([0.3, 0.7], dtype=torch.float64)),
-        Sum(factors(right, slice(3, 5)), weights=torch.tensor([0.9, 0.1], dtype=torch.float64)),
-    ]
-    inputs = [factors(everything, slice(0, 1)), Product(halves)]
-    root = Sum(inputs, weights=torch.tensor([0.4, 0.6], dtype=torch.float64))
-    weights, means, variances = [0.4], [loc[:, 0, 0]], [scale[:, 0, 0].square()]
-    for i, first in ((1, 0.3), (2, 0.7)):
-        for j, second in ((3, 0.9), (4, 0.1)):
-            weights.append(0.6 * first * second)
-            means.append(torch.cat([loc[left, i, 0], loc[right, j, 0]]))
-            variances.append(torch.cat([scale[left, i, 0], scale[right, j, 0]]).square())
-    same = ExactMixture(
-        torch.tensor(weights, dtype=torch.float64),
-        torch.stack(means),
-        torch.diag_embed(torch.stack(variances)),
-    )
-    return Circuit(root), same
-
-
-def test_a_circuit_has_the_conditionals_of_the_mixture_that_it_is() -> None:
-    model, same = hand_made()
-    x = 2.0 * torch.randn(60, 4).double()
-    observed = torch.rand(60, 4) < 0.5
-    observed[0], observed[1] = False, True
-    found, truth = model.given(x, observed), same.given(x, observed)
-    assert_close(model.log_prob(x), same.log_prob(x), atol=1e-9, rtol=0.0)
-    assert_close(found.log_prob(x), truth.log_prob(x), atol=1e-9, rtol=0.0)
-    assert_close(found.impute(), truth.impute(), atol=1e-9, rtol=0.0)
-    assert model.parameters == 2 * (4 + 4 + 4) + 1 + 1 + 1
-
-
-def test_a_circuit_improves_as_by_spflows_own_step() -> None:
-    from_us, from_them = hand_made()[0], hand_made()[0]
-    from spflow.learn import expectation_maximization
-
-    rows = 2.0 * torch.randn(500, 4).double()
-    from_us.improve(rows)
-    expectation_maximization(from_them.root, rows, max_steps=1, bias_correction=False)
-    for ours, theirs in zip(from_us.leaves, from_them.leaves, strict=True):
-        assert_close(ours.loc, theirs.loc, atol=1e-6, rtol=0.0)
-        variance = theirs.scale.square() + gaussian.JITTER
-        assert_close(ours.scale.square(), variance, atol=1e-6, rtol=0.0)
-    for ours, theirs in zip(from_us.sums, from_them.sums, strict=True):
-        assert_close(ours.weights, theirs.weights, atol=1e-9, rtol=0.0)
-
-
-def test_a_compact_circuit_is_the_same_density() -> None:
-    pytest.importorskip("spflow")
-    from spflow.learn import learn_spn
-    from spflow.meta import Scope
-    from spflow.modules.leaves import Normal as Leaf
-
-    import spn
-
-    # Two pairs of features that depend on each other: a product, with sums of sums below it.
-    z = torch.randn(600, 2)
-    x = torch.cat([z, z + 0.3 * torch.randn(600, 2)], dim=1).double()
-    cuts = spn.Cuts(100, 0.3, seed=0)
-    root = learn_spn(
-        x,
-        Leaf(Scope(range(4))),
-        min_instances_slice=100,
-        partitioning_method=cuts.features,
-        clustering_method=cuts.rows,
-    ).double()
-    same = spn.compact(root)
-    assert len(list(same.modules())) < len(list(root.modules())) / 4
-    assert_close(same.log_likelihood(x), root.log_likelihood(x), atol=1e-5, rtol=0.0)
-
-
-def test_dependence_is_of_any_shape_and_of_ranks_alone() -> None:
-    pytest.importorskip("spflow")
-    from spn import COSINES, dependence
-
-    z, other = torch.randn(2, 4000).double()
-    found = dependence(torch.stack([z, z.exp(), z.square(), other], dim=1))
-    assert found[0, 1].item() == pytest.approx(1.0, abs=1e-9)
-    assert found[0, 2] > 0.9  # whose correlation is zero
-    # Each of the products of cosines has a standard error of one in root n.
-    assert found[3, :3].max() < 3.0 * COSINES / math.sqrt(4000)
-
-
-def test_a_learned_circuit_comes_near_the_truth() -> None:
-    pytest.importorskip("spflow")
-    center = 4.0 * torch.randn(3, 5)
-    x = center[torch.randint(3, (1000,))] + 0.5 * torch.randn(1000, 5)
-    task = task_of(x)
-    best, scores, _ = circuit.fit_circuit(task, sizes=(300, 100))
-    assert best.score >= max(scores.values())
-    truth = ExactMixture(
-        torch.ones(3).double() / 3, center.double(), 0.25 * torch.eye(5).double().repeat(3, 1, 1)
-    )
-    test = task.rows.test
-    observed = masks_of(test, 0)
-    exact, found = (m.given(test, observed).log_prob(test, 0) for m in (truth, best.model))
-    loss = exact - found
-    # A maximum of likelihood loses half a nat in all of its rows for each number.
-    allowed = 0.5 * best.model.parameters / 400
-    assert -3.0 * standard_error(loss) < loss.mean() < allowed + 3.0 * standard_error(loss)
-
-
-def test_a_missing_spflow_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delitem(sys.modules, "spn", raising=False)
-    monkeypatch.setitem(sys.modules, "spflow.learn", None)
-    assert run.main(["--method", "circuit", "--device", "cpu", "-o", str(folder)]) == 1
-    assert "circuit needs spflow: pip install 'postmatch[circuits]'" in capsys.readouterr().err
 
 
 # VAEAC
@@ -430,7 +277,7 @@ def networks() -> dict[str, Callable[[Tensor, Tensor], Any]]:
 @pytest.mark.parametrize("junk", [1e6, float("nan")])
 @pytest.mark.parametrize("method", ["gaussian_mixture", "circuit", "vaeac", "partial_vae"])
 def test_no_method_reads_hidden_values(method: str, junk: float) -> None:
-    given = hand_made()[0].given if method == "circuit" else networks()[method]
+    given = hand_made_circuit()[0].given if method == "circuit" else networks()[method]
     x = torch.randn(20, 4)
     observed = torch.rand(20, 4) < 0.5
     answers = [given(rows, observed) for rows in (x, x.masked_fill(~observed, junk))]
@@ -490,100 +337,3 @@ def test_a_flows_density_integrates_to_one(kind: flow.Kind) -> None:
     assert volume == pytest.approx(1.0, abs=0.05**2)
     untrained = Normal(0.0, 1.0).log_prob(x).sum(1).exp().view(281, 281)
     assert (density - untrained).abs().max() > 0.05  # it is not the identity
-
-
-def test_a_missing_zuko_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "zuko", None)
-    monkeypatch.setitem(sys.modules, "zuko.flows", None)
-    assert run.main(["--method", "nsf", "--device", "cpu", "-o", str(folder)]) == 1
-    assert "nsf needs zuko: pip install 'postmatch[flows]'" in capsys.readouterr().err
-
-
-# The command
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder of small data, and make it the one that is read."""
-    random = np.random.default_rng(0)
-    mixed = random.normal(size=(FEATURES["gas"], FEATURES["gas"]))
-    counts = {"train": 300, "val": 60, "test": 40}
-    rows = {k: (random.normal(size=(n, len(mixed))) @ mixed) for k, n in counts.items()}
-    (tmp_path / "uci").mkdir()
-    arrays = {name: part.astype(np.float32) for name, part in rows.items()}
-    np.savez(tmp_path / "uci" / "gas.npz", **arrays)
-    monkeypatch.setenv("POSTMATCH_DATA", str(tmp_path))
-    return tmp_path
-
-
-MODELS = {
-    "vaeac": "VAEAC",
-    "partial_vae": "PartialVAE",
-    "gaussian": "Gaussian",
-    "gaussian_mixture": "GaussianMixture",
-    "circuit": "Circuit",
-    "nsf": "NSF",
-    "maf": "MAF",
-}
-
-
-@pytest.mark.parametrize("method", run.METHODS)
-def test_the_script_trains_judges_and_writes_the_result(
-    folder: Path, capsys: pytest.CaptureFixture[str], method: str
-) -> None:
-    if method in flow.TRANSFORMS:
-        pytest.importorskip("zuko")
-    if method == "circuit":
-        pytest.importorskip("spflow")
-    words = ["--method", method, "--steps", "3", "--test-rows", "30", "--samples", "4"]
-    code = run.main([*words, "--seed", "5", "--device", "cpu", "-o", str(folder / "results")])
-    (line,) = capsys.readouterr().out.splitlines()
-    written = json.loads((folder / "results" / f"uci-gas-{method}.json").read_text())
-    assert code == 0
-    assert json.loads(line) == written
-    about = {key: written[key] for key in ("experiment", "dataset", "model", "preset", "seed")}
-    assert about == {
-        "experiment": "uci",
-        "dataset": "gas",
-        "model": MODELS[method],
-        "preset": method,
-        "seed": 5,
-    }
-    assert written["rows"]["train"] == 300
-    assert written["rows"]["test"] == 30
-    names = (
-        {"joint_log_prob"} if method in flow.TRANSFORMS else {"log_prob", "log_prob_std", "nrmse"}
-    )
-    assert names <= written["metrics"].keys()
-    assert all(math.isfinite(value) for value in written["metrics"].values())
-    trained = method in ("vaeac", "partial_vae", "nsf")
-    assert not trained or written["steps"] == written["config"]["plan"]["steps"] == 3
-
-
-def test_the_scripts_gaussian_is_that_of_the_training_rows(folder: Path) -> None:
-    run.main(["--method", "gaussian", "--device", "cpu", "-o", str(folder / "results")])
-    written = json.loads((folder / "results" / "uci-gas-gaussian.json").read_text())
-    with np.load(folder / "uci" / "gas.npz") as arrays:
-        train, test = (torch.from_numpy(arrays[name]).double() for name in ("train", "test"))
-    # In the user's units from the start, whose densities no change of units may touch.
-    truth = MultivariateNormal(train.mean(0), torch.cov(train.T, correction=0)).log_prob(test)
-    joint = written["metrics"]["joint_log_prob"]
-    assert joint == pytest.approx(truth.mean().item(), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--samples", "3"], "--samples must be an even number, got 3"),
-        (["--test-rows", "0"], "--test-rows must be at least 1, got 0"),
-        (["--device", "abacus"], "device must be auto, cpu, cuda or mps, got 'abacus'"),
-    ],
-)
-def test_what_cannot_be_asked_for_is_told(
-    capsys: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
-    with pytest.raises(SystemExit):
-        run.main(["--method", "gaussian", *words])
-    assert message in capsys.readouterr().err
