@@ -1,5 +1,12 @@
 """What docs/images.md says in words, whatever the results are."""
 
+NAMES_OF = {
+    "conv": "plain VAE",
+    "vqvae": "VQ-VAE",
+    "vdvae": "VDVAE",
+    "vdvae-paper": "VDVAE, the paper's levels",
+    "vaeac": "VAEAC",
+}
 INTRODUCTION = """# Filling holes in images
 
 Made by `benchmarks/render_images.py` from `results/inpainting-*.json`,
@@ -61,6 +68,9 @@ that the third digit of these says little.
 LONGER = """
 VAEAC had fewer minutes than {names}.
 """
+BEHIND = """
+VAEAC is ahead {where}.
+"""
 BESIDE = """
 {name} once more, {all} models on one GPU, for {minutes:.1f} minutes and
 {steps:,} steps{changed}: {scores}.
@@ -68,6 +78,7 @@ BESIDE = """
 CHANGES = {
     "turned": "of drawings turned and mirrored in eight ways",
     "guess": "(half of the minutes alone) without guesses and with levels of 64 x 64",
+    "guesses": "with guesses of hidden pixels and one level of 28 x 28",
 }
 GALLERY = """
 Test images, evenly spaced in the order of their classes and not chosen otherwise; what is seen of

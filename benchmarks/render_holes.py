@@ -5,17 +5,17 @@ from typing import Any
 
 from render_scoreboard import table
 
-KINDS = {"blank": "no stroke", "pixels": "single pixels", "areas": "areas"}
-INKED = ("pixels", "areas")
+INKED = {"pixels": "single pixels", "areas": "areas"}
 TEXT = """
 Which holes decide that, by `benchmarks/hole_kinds.py`: PSNR of the mean of ten, of {images:,} test
-images with one draw of masks. {blank} of their holes have no stroke in them, and there an error
-that nobody can see decides; what stands below **strokes** leaves these out. **Error** is the mean
+images with one draw of masks.{blank} **Error** is the mean
 squared error that the mean of very many draws would have, in thousandths, and **spread** the
-variance of draws, both where there are strokes. They are equal if draws are what the truth might
+variance of draws, both of the holes to their left. They are equal if draws are what the truth might
 be. The mean of ten draws has the error + spread / 10, so that it favours draws which are too much
 alike.
 """
+BLANK = """ {images} of their holes have no stroke in them, and there an error
+that nobody can see decides; what stands below **strokes** leaves these out."""
 ORDER = "By strokes alone the order is: {names}.\n"
 OTHER = "{name} is here one of {minutes:.1f} minutes and {steps:,} steps.\n"
 
@@ -37,14 +37,18 @@ def holes(
     if not own:
         return ""
     kinds = next(iter(own.values()))["kinds"]
-    text = TEXT.format(images=kinds["all"]["images"], blank=kinds["blank"]["images"])
-    order = sorted(own, key=lambda model: -inked(own[model]["kinds"], "psnr"))
-    text += ORDER.format(names=", ".join(names[model] for model in order))
+    blank = BLANK.format(**kinds["blank"]) if kinds["blank"]["images"] else ""
+    text = TEXT.format(images=kinds["all"]["images"], blank=blank)
+    if blank:
+        order = sorted(own, key=lambda model: -inked(own[model]["kinds"]))
+        text += ORDER.format(names=", ".join(names[model] for model in order))
     others = [model for model, line in own.items() if is_other(line, results.get(model))]
     for model in others:
         told = own[model]["trained"]
         text += OTHER.format(name=names[model], minutes=told["train_minutes"], steps=told["steps"])
-    headings = ("method", "all", *KINDS.values(), "strokes", "error", "spread")
+    headings = ["method", "all", *(["no stroke", "strokes"] if blank else [])]
+    for kind in INKED.values():
+        headings += [kind, "error", "spread"]
     return "\n".join([text, *table(headings, [row(names[m], own[m]) for m in own]), ""])
 
 
@@ -56,13 +60,16 @@ def is_other(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> bool:
 def row(name: str, line: Mapping[str, Any]) -> list[str]:
     """Return the cells of one model."""
     kinds = line["kinds"]
-    ratios = [*(kinds[kind]["psnr"] for kind in ("all", *KINDS)), inked(kinds, "psnr")]
-    errors = [1e3 * inked(kinds, each) for each in ("error", "spread")]
-    return [name, *(f"{value:.2f}" for value in ratios + errors)]
+    values = [kinds["all"]["psnr"]]
+    if kinds["blank"]["images"]:
+        values += [kinds["blank"]["psnr"], inked(kinds)]
+    for kind in map(kinds.get, INKED):
+        values += [kind["psnr"], 1e3 * kind["error"], 1e3 * kind["spread"]]
+    return [name, *(f"{value:.2f}" for value in values)]
 
 
-def inked(kinds: Mapping[str, Mapping[str, Any]], name: str) -> float:
-    """Return the mean over holes with strokes."""
+def inked(kinds: Mapping[str, Mapping[str, Any]]) -> float:
+    """Return the PSNR of holes with strokes."""
     chosen = [kinds[kind] for kind in INKED]
     total: int = sum(each["images"] for each in chosen)
-    return float(sum(each["images"] * each[name] for each in chosen)) / total
+    return float(sum(each["images"] * each["psnr"] for each in chosen)) / total

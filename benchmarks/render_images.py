@@ -9,7 +9,6 @@ Pictures are embedded where `make figures` has put them.
 import argparse
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,36 +17,26 @@ from typing import Any
 from images_prose import (
     ABOUT,
     AGAIN,
-    BESIDE,
     CHANGED,
-    CHANGES,
-    CLASSIFIERS,
     GALLERY,
     INTRODUCTION,
     JUDGED,
     LATENT,
     LEFT_OPEN,
-    LONGER,
     METHOD,
+    NAMES_OF,
     STEPS,
 )
+from images_remarks import behind, classifiers, fewer, longer, other_training
 from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
 from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
-from postmatch.recipes.scores import MASK_SEEDS
 from render_costs import cost_section
 from render_holes import holes
 from render_scoreboard import figure, table
 
 Result = dict[str, Any]
 TITLES = {"mnist": "MNIST", "omniglot": "Omniglot", "celeba": "CelebA"}
-NAMES_OF = {
-    "conv": "plain VAE",
-    "vqvae": "VQ-VAE",
-    "vdvae": "VDVAE",
-    "vdvae-paper": "VDVAE, the paper's levels",
-    "vaeac": "VAEAC",
-}
 MODELS = tuple(NAMES_OF)
 SCORE_HEADINGS = ("method", "PSNR, mean of ten", "PSNR, single draws", "precision", "recall")
 RUN_HEADINGS = (
@@ -156,60 +145,19 @@ def section(dataset: str, own: Mapping[str, Result]) -> str:
         f"## {TITLES[dataset]}",
         "",
         f"{rows['train']:,} training images, {rows['test']:,} test images.{fewer(own)}",
-        *([] if len({digest(r) for r in own.values()}) == 1 else CLASSIFIERS.splitlines()),
+        *classifiers(own),
         "",
         *table(SCORE_HEADINGS, [score_row(m, r) for m, r in own.items()] + quoted_rows(dataset)),
         "",
         *table(RUN_HEADINGS, [run_row(m, r) for m, r in own.items()]),
         "",
     ]
-    return "\n".join(lines) + longer(own)
-
-
-def longer(own: Mapping[str, Result]) -> str:
-    """Return which models of ours were trained for longer than the peer, if any."""
-    minutes = {NAMES_OF[model]: result["train_minutes"] for model, result in own.items()}
-    least = minutes.get(NAMES_OF["vaeac"], math.inf) * 1.05
-    names = [name for name, each in minutes.items() if each > least]
-    return LONGER.format(names=" and ".join(names)) if names else ""
-
-
-def digest(result: Result) -> str:
-    """Return which classifier judged a model; none is known of those that are not kept."""
-    return str(result.get("extractor", {}).get("digest", result["model"]))
+    return "\n".join(lines) + behind(own) + longer(own)
 
 
 def chosen(lines: Sequence[Result], dataset: str) -> list[Result]:
     """Return the lines of one data set."""
     return [line for line in lines if line["dataset"] == dataset]
-
-
-def other_training(line: Result) -> str:
-    """Return what a model reached that was trained another time, beside others."""
-    changed = "".join(f" {CHANGES[name]}" for name in line.get("changed", ()))
-    scores = f"{line['psnr']:.3f} dB, {line['precision']:.3f} and {line['recall']:.3f}"
-    return BESIDE.format(
-        name=NAMES_OF[line["model"]],
-        all=line["side_by_side"],
-        changed=changed,
-        minutes=line["minutes"],
-        steps=line["steps"],
-        scores=scores,
-    )
-
-
-def fewer(own: Mapping[str, Result]) -> str:
-    """Return which models were judged by other numbers of images or masks than most, if any."""
-    counts = {model: result["rows"]["test"] for model, result in own.items()}
-    first = next(iter(counts.values()))
-    others = [f"{NAMES_OF[m]}: {count:,}" for m, count in counts.items() if count != first]
-    draws = {model: len(result.get("mask_seeds", MASK_SEEDS)) for model, result in own.items()}
-    others += [
-        f"{NAMES_OF[m]}: {n} of {len(MASK_SEEDS)} draws of masks"
-        for m, n in draws.items()
-        if n != len(MASK_SEEDS)
-    ]
-    return f" ({'; '.join(others)}.)" if others else ""
 
 
 def score_row(model: str, result: Result) -> list[str]:

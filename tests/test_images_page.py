@@ -15,6 +15,7 @@ from small_zoo import result_of
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import render_images
+from images_remarks import listed
 from render_costs import cost_row
 from render_images import command, render
 
@@ -151,8 +152,9 @@ def test_kinds_of_holes_stand_below_their_data_set() -> None:
     lines = [line_of("vaeac", **told | {"steps": 7_001}), line_of("vdvae", **told)]
     lines[0]["kinds"]["areas"]["psnr"] = 18.4
     text = page(ours, peer, judged("mnist", "vdvae"), kinds=lines)
-    cells = ["22.25", "60.00", "27.00", "18.00", "20.25", "16.00", "8.50"]  # 3:1 areas, pixels
-    better = [*cells[:3], "18.40", "20.55", *cells[5:]]
+    cells = ["22.25", "60.00", "20.25"]  # of strokes 3 parts areas, 1 part pixels
+    cells += ["27.00", "4.00", "1.00", "18.00", "20.00", "11.00"]
+    better = [*cells[:2], "20.55", *cells[3:6], "18.40", *cells[7:]]
     assert rows_of(text, "Omniglot")[-2:] == [["VDVAE", *cells], ["VAEAC", *better]]
     assert "By strokes alone the order is: VAEAC, VDVAE.\n" in text
     assert "of 42 test\nimages with one draw of masks. 2 of their holes" in text
@@ -160,6 +162,16 @@ def test_kinds_of_holes_stand_below_their_data_set() -> None:
     assert "and 7,001 steps." in text
     assert "VDVAE is here" not in text
     assert "hole_kinds.py" not in page(judged("mnist", "vdvae"), kinds=lines)
+
+
+def test_where_all_holes_have_strokes_nothing_is_said_of_others() -> None:
+    line = line_of("vdvae") | {"dataset": "mnist"}
+    line["kinds"]["blank"] = {"images": 0, "psnr": None, "error": None, "spread": None}
+    text = page(judged("mnist", "vdvae"), kinds=[line])
+    cells = ["22.25", "27.00", "4.00", "1.00", "18.00", "20.00", "11.00"]
+    assert rows_of(text, "MNIST")[-1] == ["VDVAE", *cells]
+    assert "strokes" not in text.split("hole_kinds.py`:")[1].split("## ")[0]
+    assert "with one draw of masks. **Error** is" in text
 
 
 def test_only_pictures_that_are_there_are_shown() -> None:
@@ -220,6 +232,18 @@ def test_a_peer_with_fewer_minutes_is_said_to_have_had_them() -> None:
     assert "fewer minutes" not in page(ours, peer | {"train_minutes": 11.9})
     text = page(ours, judged("mnist", "vqvae"), peer | {"train_minutes": 11.7})
     assert "VAEAC had fewer minutes than VQ-VAE and VDVAE.\n" in text
+
+
+def test_the_page_says_in_what_the_peer_is_ahead() -> None:
+    ours, peer = judged("mnist", "vdvae"), judged("mnist", "vaeac")
+    assert "is ahead" not in page(ours)
+    assert "is ahead" not in page(ours, peer)  # by equal figures
+    better = {"psnr": 21.239, "precision": 0.9141, "recall": 0.988}
+    text = page(ours, judged("mnist", "vqvae"), peer | {"metrics": peer["metrics"] | better})
+    which = "PSNR of the mean and recall"
+    assert f"VAEAC is ahead of VQ-VAE in {which}; of VDVAE in {which}.\n" in text
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
 
 
 def test_scores_of_several_classifiers_are_said_to_be_so() -> None:

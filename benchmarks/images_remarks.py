@@ -1,0 +1,75 @@
+"""What docs/images.md remarks on the results of a set of images, if there is cause."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from images_prose import BEHIND, BESIDE, CHANGES, CLASSIFIERS, LONGER, NAMES_OF
+from postmatch.recipes.scores import MASK_SEEDS
+
+Result = dict[str, Any]
+COMPARED = {"psnr": "PSNR of the mean", "precision": "precision", "recall": "recall"}
+
+
+def behind(own: Mapping[str, Result]) -> str:
+    """Return in what the peer is ahead of models of ours, by figures as they are printed."""
+    if "vaeac" not in own:
+        return ""
+    found = []
+    for model in [model for model in own if model != "vaeac"]:
+        peer, ours = own["vaeac"]["metrics"], own[model]["metrics"]
+        less = [name for k, name in COMPARED.items() if round(peer[k], 3) > round(ours[k], 3)]
+        found += [f"of {NAMES_OF[model]} in {listed(less)}"] if less else []
+    return BEHIND.format(where="; ".join(found)) if found else ""
+
+
+def longer(own: Mapping[str, Result]) -> str:
+    """Return which models of ours were trained for longer than the peer, if any."""
+    minutes = {NAMES_OF[model]: result["train_minutes"] for model, result in own.items()}
+    least = minutes.get(NAMES_OF["vaeac"], math.inf) * 1.05
+    names = [name for name, each in minutes.items() if each > least]
+    return LONGER.format(names=listed(names)) if names else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as one says them: a, b and c."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def classifiers(own: Mapping[str, Result]) -> list[str]:
+    """Return that several classifiers judged the models, if so."""
+    return [] if len({digest(r) for r in own.values()}) == 1 else CLASSIFIERS.splitlines()
+
+
+def digest(result: Result) -> str:
+    """Return which classifier judged a model; none is known of those that are not kept."""
+    return str(result.get("extractor", {}).get("digest", result["model"]))
+
+
+def other_training(line: Result) -> str:
+    """Return what a model reached that was trained another time, beside others."""
+    changed = "".join(f" {CHANGES[name]}" for name in line.get("changed", ()))
+    scores = f"{line['psnr']:.3f} dB, {line['precision']:.3f} and {line['recall']:.3f}"
+    return BESIDE.format(
+        name=NAMES_OF[line["model"]],
+        all=line["side_by_side"],
+        changed=changed,
+        minutes=line["minutes"],
+        steps=line["steps"],
+        scores=scores,
+    )
+
+
+def fewer(own: Mapping[str, Result]) -> str:
+    """Return which models were judged by other numbers of images or masks than most, if any."""
+    counts = {model: result["rows"]["test"] for model, result in own.items()}
+    first = next(iter(counts.values()))
+    others = [f"{NAMES_OF[m]}: {count:,}" for m, count in counts.items() if count != first]
+    draws = {model: len(result.get("mask_seeds", MASK_SEEDS)) for model, result in own.items()}
+    others += [
+        f"{NAMES_OF[m]}: {n} of {len(MASK_SEEDS)} draws of masks"
+        for m, n in draws.items()
+        if n != len(MASK_SEEDS)
+    ]
+    return f" ({'; '.join(others)}.)" if others else ""
