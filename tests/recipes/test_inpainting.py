@@ -158,6 +158,9 @@ def test_what_cannot_be_is_told(folder: Path, capsys: pytest.CaptureFixture[str]
         config_of("mnist", "y")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="28 x 28 in grey"):
         config_of("celeba", "conv")
+    for model in ("conv", "vqvae"):
+        with pytest.raises(ValueError, match=f"guess is a setting of hierarchies, and {model} is"):
+            dataclasses.replace(config_of("mnist", model), guess=1.0)
 
 
 def test_faces_have_a_hierarchy_of_their_own() -> None:

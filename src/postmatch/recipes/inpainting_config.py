@@ -58,6 +58,9 @@ class Config:
         average: Decay of the running average of the weights.
         keep_best: Whether held-out images choose the weights.
         compiled: Whether a GPU's networks are compiled, which pays after some thousand steps.
+
+    Raises:
+        ValueError: If ``guess`` is set for another model than a hierarchy.
     """
 
     dataset: Dataset
@@ -104,6 +107,10 @@ class Config:
     keep_best: bool = True
     precision: Precision = "bfloat16"
     compiled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.guess and self.model in ("conv", "vqvae"):
+            raise ValueError(f"guess is a setting of hierarchies, and {self.model} is none")
 
 
 def config_of(dataset: Dataset, model: Model) -> Config:
