@@ -28,7 +28,7 @@ from postmatch.randomness import seeded
 from postmatch.recipes.gallery import gallery
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import Dataset
-from postmatch.recipes.inpainting_scores import filler, zero_filler
+from postmatch.recipes.inpainting_scores import decoder, filler, zero_decoder
 
 DATASETS: tuple[Dataset, ...] = ("mnist", "omniglot")
 SHOWN = 8  # images in a gallery
@@ -102,7 +102,8 @@ def some_images(images: Images) -> Tensor:
 def fillings(model: MatchedVAE, x: Tensor, observed: Tensor) -> list[Tensor]:
     """Return what the VAE's own encoder makes of zeros in the holes, and draws of the model."""
     with seeded(0):
-        return [*zero_filler(model.vae, 1)(x, observed), *filler(model, DRAWS)(x, observed)]
+        either = zero_decoder(model.vae, 1), decoder(model, DRAWS)
+        return [filled for decode in either for filled in filler(decode)(x, observed)]
 
 
 def labelled(picture: Tensor) -> Figure:

@@ -31,7 +31,7 @@ from postmatch.randomness import seeded
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import Dataset
 from postmatch.recipes.inpainting_run import result_path, weights_path
-from postmatch.recipes.inpainting_scores import DRAWS, Filler, filler
+from postmatch.recipes.inpainting_scores import DRAWS, Filler, decoder, filler
 from postmatch.recipes.results import provenance
 
 sys.path.insert(0, str(Path(__file__).parent / "baselines"))
@@ -86,10 +86,10 @@ def filler_of(
     """Return what fills images, a model that is shipped or a peer, and the result it comes with."""
     if model != image_run.MODEL:
         name = f"{dataset}-{model}"
-        return filler(zoo.pretrained(name, device=device)), zoo.describe(name)
+        return filler(decoder(zoo.pretrained(name, device=device))), zoo.describe(name)
     files = (place(folder, dataset, model) for place in (result_path, weights_path))
     result, peer = image_run.read_model(*files, device)
-    return image_vaeac.filler(peer), result
+    return filler(image_vaeac.decoder(peer)), result
 
 
 def kinds_of(x: Tensor, observed: Tensor) -> dict[str, Tensor]:

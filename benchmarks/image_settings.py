@@ -29,7 +29,7 @@ from postmatch.randomness import seeded
 from postmatch.recipes.image_judging import training_images
 from postmatch.recipes.inpainting import fit, masks_of
 from postmatch.recipes.inpainting_config import DATASETS, MODELS, SIZES, Config, config_of
-from postmatch.recipes.inpainting_scores import filler
+from postmatch.recipes.inpainting_scores import decoder, filler
 from postmatch.recipes.results import provenance
 from postmatch.vaes.vq import VQVAE
 
@@ -102,7 +102,7 @@ def judged(model: MatchedVAE, images: Tensor, config: Config) -> dict[str, Any]:
             x = block / 255.0
             observed = masks_of(config.dataset).sample((len(x), 1, size, size), generator)
             observed = observed.to(x.device)
-            filled = filler(model)(x, observed)
+            filled = filler(decoder(model))(x, observed)
             each = {"psnr": psnr(filled, x), "psnr_per_sample": psnr_per_sample(filled, x)}
             if isinstance(model.vae, VQVAE):
                 each |= of_codes(model, x, observed)

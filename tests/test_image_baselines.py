@@ -20,13 +20,14 @@ from postmatch.recipes import image_judging, inpainting
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import CHANNELS, DATASETS, SIZES, Dataset
 from postmatch.recipes.inpainting_config import config_of as own_config
+from postmatch.recipes.inpainting_scores import filler
 from postmatch.training.plan import plan_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "baselines"))
 
 import image_run
 import image_vaeac
-from image_vaeac import Config, ImageVAEAC, build, config_of, filler, fit
+from image_vaeac import Config, ImageVAEAC, build, config_of, decoder, fit
 
 CPU = torch.device("cpu")
 SIDE = 12  # of the images that a model is trained on for long
@@ -134,7 +135,7 @@ def test_filled_images_keep_what_is_observed_and_take_nothing_from_what_is_hidde
     junk: float,
 ) -> None:
     x, observed = some_images("celeba")
-    fill = filler(build(small("celeba")).eval(), num_draws=3)
+    fill = filler(decoder(build(small("celeba")).eval(), num_draws=3))
     found = []
     for given in (x, torch.where(observed, x, junk)):
         with seeded(2):
@@ -152,7 +153,7 @@ def test_draws_are_means_of_the_generator_at_draws_of_the_prior() -> None:
     model = build(small()).eval()
     with torch.no_grad():
         model.generator.first.weight.mul_(30.0)  # so that z matters
-        many = filler(model, 200)(x, observed)
+        many = filler(decoder(model, 200))(x, observed)
         prior, maps = model.read(x, observed)
         z = prior.mean + prior.stddev * torch.randn(200, 1, 3)
         own = torch.stack([model.generate(one, maps).mean for one in z])
@@ -199,7 +200,7 @@ def test_a_trained_model_knows_which_half_is_bright(trained: tuple[ImageVAEAC, A
     x = middle("test") / 255.0
     observed = masks_of("mnist").sample((len(x), 1, SIDE, SIDE), torch.Generator().manual_seed(1))
     mean = torch.where(observed, x, middle("train").float().mean(0) / 255.0)
-    gain = psnr(filler(trained[0])(x, observed), x) - psnr(mean[None], x)
+    gain = psnr(filler(decoder(trained[0]))(x, observed), x) - psnr(mean[None], x)
     # From an error of 100 levels to one of the noise, whose deviation is 11.5: 18.8 decibels.
     assert 12.0 < gain.mean() < 20.0
 

@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from image_vaeac import Config, ImageVAEAC, build, config_of, filler, fit
+from image_vaeac import Config, ImageVAEAC, build, config_of, decoder, fit
 from postmatch.models import device_of
 from postmatch.recipes.image_judging import Judging, judge, training_images
 from postmatch.recipes.inpainting_config import DATASETS, Dataset
 from postmatch.recipes.inpainting_run import result_path, weights_path
+from postmatch.recipes.inpainting_scores import filler
 from postmatch.recipes.results import (
     provenance,
     read_result,
@@ -152,7 +153,8 @@ def evaluate(
     """
     path = result_path(folder, dataset, MODEL)
     result, model = read_model(path, weights_path(folder, dataset, MODEL), device)
-    return judge(result, path, filler(model), filler(model, 6), Judging(test_rows), device, show)
+    shown = filler(decoder(model, 6))
+    return judge(result, path, decoder(model), shown, Judging(test_rows), device, show)
 
 
 def read_model(

@@ -24,7 +24,7 @@ from postmatch.randomness import seeded
 from postmatch.recipes.image_batches import ImageBatches
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import CHANNELS, DATASETS, SIZES, Dataset
-from postmatch.recipes.inpainting_scores import DRAWS, Filler
+from postmatch.recipes.inpainting_scores import DRAWS, Decoder
 from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
@@ -231,18 +231,17 @@ class ImageVAEAC(nn.Module):
         return {"bound": -bound.mean(), "prior": -log_hyperprior(prior).mean()}
 
 
-def filler(model: ImageVAEAC, num_draws: int = DRAWS) -> Filler:
-    """Return what fills images with means of the generator at draws of z from the prior."""
+def decoder(model: ImageVAEAC, num_draws: int = DRAWS) -> Decoder:
+    """Return what decodes draws of z from the prior."""
 
-    @torch.no_grad()
-    def fill(x: Tensor, observed: Tensor) -> Tensor:
+    def decode(x: Tensor, observed: Tensor) -> Distribution:
         prior, maps = model.read(x, observed)
         drawn = prior.sample(torch.Size([num_draws]))
         # One by one, since all draws of an image share its maps.
-        means = torch.stack([model.generate(z, maps).mean for z in drawn])
-        return torch.where(observed, x, means.clamp(0.0, 1.0))
+        outputs = torch.stack([model.generator(z, maps) for z in drawn])
+        return DiscretisedLogistics(outputs, model.channels)
 
-    return fill
+    return decode
 
 
 def build(config: Config) -> ImageVAEAC:

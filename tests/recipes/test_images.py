@@ -10,9 +10,10 @@ from torch.distributions import Independent, Normal
 
 from postmatch.image_masks import HiddenHalf
 from postmatch.masks import Bernoulli
+from postmatch.randomness import seeded
 from postmatch.recipes.features import features_of, fit_classifier, kept_classifier
 from postmatch.recipes.gallery import HIDDEN, gallery, masked
-from postmatch.recipes.inpainting_scores import inpainting_scores, zero_filler
+from postmatch.recipes.inpainting_scores import filler, inpainting_scores, zero_decoder
 from postmatch.vaes.base import VAE
 
 
@@ -61,27 +62,26 @@ def flat(x: Tensor) -> Tensor:
 def test_errors_are_those_of_the_hidden_pixels_averaged_over_the_image() -> None:
     images, _ = bars(60)
 
-    def fill(x: Tensor, observed: Tensor) -> Tensor:
-        off = torch.tensor([0.2, 0.1]).repeat(2).view(4, 1, 1, 1, 1)
-        return torch.where(observed, x, x + off)
+    def decode(x: Tensor, _: Tensor) -> Normal:
+        return Normal(x + torch.tensor([0.12, 0.06]).repeat(2).view(4, 1, 1, 1, 1), 1e-9)
 
-    scores = inpainting_scores(fill, images, Bernoulli(0.0), flat, mask_seeds=(0, 1))
-    assert scores["psnr"] == pytest.approx(-20.0 * math.log10(0.15), abs=1e-4)
-    each = -20.0 * 0.5 * (math.log10(0.2) + math.log10(0.1))
+    scores = inpainting_scores(decode, images, Bernoulli(0.0), flat, mask_seeds=(0, 1))
+    assert scores["psnr"] == pytest.approx(-20.0 * math.log10(0.09), abs=1e-4)
+    each = -20.0 * 0.5 * (math.log10(0.12) + math.log10(0.06))
     assert scores["psnr_per_sample"] == pytest.approx(each, abs=1e-4)
     assert scores["psnr_std"] == pytest.approx(0.0, abs=1e-6)
-    half = inpainting_scores(fill, images, HiddenHalf("left"), flat, mask_seeds=(0,))
+    half = inpainting_scores(decode, images, HiddenHalf("left"), flat, mask_seeds=(0,))
     assert half["psnr"] == pytest.approx(scores["psnr"] + 10.0 * math.log10(2.0), abs=1e-4)
 
 
 def test_images_without_an_error_are_left_out_of_the_mean() -> None:
     images, _ = bars(40)
 
-    def fill(x: Tensor, observed: Tensor) -> Tensor:
+    def decode(x: Tensor, _: Tensor) -> Normal:
         off = 0.1 * (torch.arange(len(x)) % 2).view(-1, 1, 1, 1)
-        return torch.where(observed, x, x + off)[None]
+        return Normal((x + off)[None], 1e-9)
 
-    scores = inpainting_scores(fill, images, Bernoulli(0.0), flat, mask_seeds=(0,))
+    scores = inpainting_scores(decode, images, Bernoulli(0.0), flat, mask_seeds=(0,))
     assert scores["psnr"] == pytest.approx(20.0, abs=1e-4)
 
 
@@ -89,19 +89,54 @@ def test_draws_that_are_all_alike_are_seen_by_their_recall() -> None:
     images, _ = bars(200)
     same = images[:1] / 255.0
 
-    def alike(x: Tensor, observed: Tensor) -> Tensor:
-        return torch.where(observed, x, same).expand(2, *x.shape)
+    def alike(x: Tensor, _: Tensor) -> Normal:
+        return Normal(same.expand(2, *x.shape), 1e-9)
 
-    def honest(x: Tensor, observed: Tensor) -> Tensor:
-        return torch.where(observed, x, x.roll(1, 0)).expand(2, *x.shape)
+    def honest(x: Tensor, _: Tensor) -> Normal:
+        return Normal(x.roll(1, 0).expand(2, *x.shape), 1e-9)
 
     poor, good = (
-        inpainting_scores(fill, images, Bernoulli(0.0), flat, mask_seeds=(0,))
-        for fill in (alike, honest)
+        inpainting_scores(decode, images, Bernoulli(0.0), flat, mask_seeds=(0,))
+        for decode in (alike, honest)
     )
     assert good["recall"] > 0.95
     assert good["precision"] > 0.95
     assert poor["recall"] < 0.3
+
+
+def test_a_collapsed_posterior_gains_by_means_of_pixels_and_not_by_drawn_ones() -> None:
+    # Images are of 16 squares that are dark or bright, which nothing tells: their pixels are .1
+    # from their mean. One model draws the squares, the other one knows that of pixels alone.
+    def squares(*shape: int) -> Tensor:
+        return (0.4 + 0.2 * torch.randint(2, (*shape, 1, 4, 4))).repeat_interleave(4, -2)
+
+    def honest(x: Tensor, _: Tensor) -> Normal:
+        return Normal(squares(10, len(x)).repeat_interleave(4, -1), 1e-9)
+
+    def collapsed(x: Tensor, _: Tensor) -> Normal:
+        return Normal(torch.full((10, *x.shape), 0.5), 0.1)
+
+    def edges(x: Tensor) -> Tensor:
+        return x.diff(dim=-1).abs().flatten(1)
+
+    with seeded(7):  # not as the draws are
+        images = (255.0 * squares(400).repeat_interleave(4, -1)).round().to(torch.uint8)
+    good, poor = (
+        inpainting_scores(decode, images, Bernoulli(0.0), edges, mask_seeds=(0,))
+        for decode in (honest, collapsed)
+    )
+    of_mean, of_ten, of_one = (-10.0 * math.log10(0.1**2 * n) for n in (1.0, 1.1, 2.0))
+    # A mean of logarithms is above that of a mean, most where the images have few squares.
+    assert good["psnr"] == pytest.approx(of_ten, abs=0.15)
+    assert good["psnr_per_sample"] == pytest.approx(of_one, abs=0.25)
+    assert poor["psnr"] == pytest.approx(of_mean, abs=0.01)
+    assert poor["psnr_per_sample"] == pytest.approx(of_mean, abs=0.01)  # draws are alike
+    assert poor["drawn_psnr"] == pytest.approx(of_ten, abs=0.05)
+    assert poor["drawn_psnr_per_sample"] == pytest.approx(of_one, abs=0.05)
+    for name in ("psnr", "psnr_per_sample", "precision", "recall"):
+        assert good[f"drawn_{name}"] == good[name]  # whose pixels have no noise
+    for name in ("precision", "recall"):
+        assert poor[f"drawn_{name}"] < 0.5 < 0.8 < good[name]
 
 
 class Echo(VAE):
@@ -123,7 +158,7 @@ class Echo(VAE):
 def test_an_encoder_without_a_match_sees_zeros_in_the_holes() -> None:
     x, observed = torch.full((2, 1, 4, 4), 0.5), torch.zeros(2, 1, 4, 4, dtype=torch.bool)
     observed[..., :2] = True
-    filled = zero_filler(Echo(), num_draws=3)(x, observed)
+    filled = filler(zero_decoder(Echo(), num_draws=3))(x, observed)
     assert filled.shape == (3, 2, 1, 4, 4)
     assert torch.equal(filled[..., :2], x[..., :2].expand(3, -1, -1, -1, -1))
     assert filled[..., 2:].max() < 1e-3

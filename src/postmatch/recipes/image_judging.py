@@ -16,7 +16,7 @@ from postmatch.recipes.features import features_of, kept_classifier
 from postmatch.recipes.gallery import gallery
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import Dataset
-from postmatch.recipes.inpainting_scores import DRAWS, Filler, inpainting_scores
+from postmatch.recipes.inpainting_scores import DRAWS, Decoder, Filler, inpainting_scores
 from postmatch.recipes.results import provenance, write_result
 from postmatch.recipes.scores import MASK_SEEDS
 from postmatch.training.update import computed_in
@@ -52,7 +52,7 @@ def training_images(dataset: Dataset, device: torch.device) -> tuple[Tensor, Ten
 def judge(
     result: dict[str, Any],
     path: Path,
-    fill: Filler,
+    decode: Decoder,
     show_some: Filler,
     how: Judging,
     device: torch.device,
@@ -67,7 +67,7 @@ def judge(
     Args:
         result: What is known of the training; its ``dataset`` decides images and masks.
         path: Where it goes.
-        fill: What is judged.
+        decode: What is judged.
         show_some: What is shown.
         how: With which images and masks.
         device: Where.
@@ -83,7 +83,7 @@ def judge(
     images = data.test[: how.test_rows].to(device)
     with computed_in("tf32", device):
         metrics = inpainting_scores(
-            fill,
+            decode,
             images,
             masks_of(dataset),
             lambda x: features_of(classifier, x),

@@ -12,7 +12,7 @@ from postmatch.conditioning import MatchedVAE
 from postmatch.recipes.image_judging import Judging, judge, training_images
 from postmatch.recipes.inpainting import build, fit
 from postmatch.recipes.inpainting_config import Config, Dataset, Model, config_of
-from postmatch.recipes.inpainting_scores import filler, zero_filler
+from postmatch.recipes.inpainting_scores import decoder, filler, zero_decoder
 from postmatch.recipes.results import (
     provenance,
     read_result,
@@ -152,11 +152,11 @@ def evaluate(
     result, trained = read_model(path, weights, device)
 
     def show_some(x: Tensor, observed: Tensor) -> Tensor:
-        zeros = zero_filler(trained.vae, 1)(x, observed)
-        return torch.cat([zeros, filler(trained, 6)(x, observed)])
+        either = zero_decoder(trained.vae, 1), decoder(trained, 6)
+        return torch.cat([filler(decode)(x, observed) for decode in either])
 
     how = Judging() if how is None else how
-    return judge(result, path, filler(trained), show_some, how, device, show)
+    return judge(result, path, decoder(trained), show_some, how, device, show)
 
 
 def read_model(

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.image_metrics import precision_recall, psnr, psnr_per_sample
@@ -17,35 +18,48 @@ from postmatch.vaes.base import VAE
 DRAWS = 10  # of every image
 _AT_ONCE = 500 * 28 * 28  # pixels of images
 
+Decoder = Callable[[Tensor, Tensor], Distribution]
+"""From images and what is observed of them to their pixels at draws of z, whose samples are
+``(samples, batch, channels, height, width)``."""
+
 Filler = Callable[[Tensor, Tensor], Tensor]
 """From images and what is observed of them to ``(samples, batch, channels, height, width)``."""
 
 
-def filler(model: MatchedVAE, num_draws: int = DRAWS) -> Filler:
-    """Return what fills images with means of the decoder at draws of z."""
+def decoder(model: MatchedVAE, num_draws: int = DRAWS) -> Decoder:
+    """Return what decodes draws of z given what is observed."""
 
-    def fill(x: Tensor, observed: Tensor) -> Tensor:
-        return model.given(x, observed).draws(num_draws).clamp(0.0, 1.0)
+    def decode(x: Tensor, observed: Tensor) -> Distribution:
+        return model.vae.decode(model.given(x, observed).latent.sample(torch.Size([num_draws])))
 
-    return fill
+    return decode
 
 
-def zero_filler(vae: VAE, num_draws: int = DRAWS) -> Filler:
+def zero_decoder(vae: VAE, num_draws: int = DRAWS) -> Decoder:
     """Return what the encoder of complete images makes of zeros in the place of hidden pixels.
 
     This is what a VAE without a partial posterior can do (the paper's appendix E).
     """
 
+    def decode(x: Tensor, observed: Tensor) -> Distribution:
+        seen = vae.encode(x.masked_fill(~observed, 0.0))
+        return vae.decode(seen.sample(torch.Size([num_draws])))
+
+    return decode
+
+
+def filler(decode: Decoder) -> Filler:
+    """Return what fills images with means of their pixels at draws of z."""
+
     @torch.no_grad()
     def fill(x: Tensor, observed: Tensor) -> Tensor:
-        z = vae.encode(x.masked_fill(~observed, 0.0)).sample(torch.Size([num_draws]))
-        return torch.where(observed, x, vae.decode(z).mean.clamp(0.0, 1.0))
+        return _filled(x, observed, decode(x, observed).mean)
 
     return fill
 
 
 def inpainting_scores(
-    fill: Filler,
+    decode: Decoder,
     images: Tensor,
     masks: MaskDistribution,
     features: Callable[[Tensor], Tensor],
@@ -57,10 +71,12 @@ def inpainting_scores(
 
     ``psnr`` is that of the mean of the draws, ``psnr_per_sample`` the mean of theirs; ``precision``
     and ``recall`` compare the images themselves with as many draws, of each image another one of
-    its own, so that all take part. All are of the same draws.
+    its own, so that all take part. All are of the same draws of z, of which these are the paper's
+    fillings, means of pixels. Behind ``drawn_`` stand those of pixels that were drawn as well:
+    means are blurred, and close to the truth, where z has been told nothing.
 
     Args:
-        fill: What is judged.
+        decode: What is judged.
         images: uint8, ``(rows, channels, height, width)``.
         masks: What is observed.
         features: Of images in [0, 1], by which sets of them are compared.
@@ -70,7 +86,7 @@ def inpainting_scores(
     real, each = features(images / 255.0).cpu(), []
     for i, seed in enumerate(mask_seeds):
         with seeded(seed):
-            each.append(_one_draw(fill, images, masks, features, real, seed))
+            each.append(_one_draw(decode, images, masks, features, real, seed))
         if show is not None:
             show((i + 1) / len(mask_seeds))
     return with_spread(each)
@@ -78,7 +94,7 @@ def inpainting_scores(
 
 @torch.no_grad()
 def _one_draw(
-    fill: Filler,
+    decode: Decoder,
     images: Tensor,
     masks: MaskDistribution,
     features: Callable[[Tensor], Tensor],
@@ -86,23 +102,46 @@ def _one_draw(
     seed: int,
 ) -> dict[str, float]:
     generator = torch.Generator().manual_seed(seed)  # the same masks on every device
-    of_mean, of_each, found = [], [], []
+    means, drawn = _Fillings(features), _Fillings(features)
     for block in torch.split(images, max(1, _AT_ONCE // images[0, 0].numel())):
         x = block / 255.0
         shape = (len(x), 1, *x.shape[2:])
         observed = masks.sample(shape, generator).to(x.device)
-        filled = fill(x, observed)
-        of_mean.append(psnr(filled, x))
-        of_each.append(psnr_per_sample(filled, x))
+        pixels = decode(x, observed)
+        means.add(_filled(x, observed, pixels.mean), x)
+        drawn.add(_filled(x, observed, pixels.sample()), x)
+    own, other = (fillings.scores(real, seed) for fillings in (means, drawn))
+    return own | {f"drawn_{name}": value for name, value in other.items()}
+
+
+@final
+class _Fillings:
+    """What is known of images that were filled in one way, block by block."""
+
+    def __init__(self, features: Callable[[Tensor], Tensor]) -> None:
+        self.features = features
+        self.of_mean: list[Tensor] = []
+        self.of_each: list[Tensor] = []
+        self.found: list[Tensor] = []
+
+    def add(self, filled: Tensor, x: Tensor) -> None:
+        self.of_mean.append(psnr(filled, x))
+        self.of_each.append(psnr_per_sample(filled, x))
         which = torch.arange(len(x), device=x.device)
-        found.append(features(filled[which % len(filled), which]).cpu())
-    looks = precision_recall(real, torch.cat(found), seed=seed)
-    return {
-        "psnr": _mean(of_mean),
-        "psnr_per_sample": _mean(of_each),
-        "precision": looks.precision,
-        "recall": looks.recall,
-    }
+        self.found.append(self.features(filled[which % len(filled), which]).cpu())
+
+    def scores(self, real: Tensor, seed: int) -> dict[str, float]:
+        looks = precision_recall(real, torch.cat(self.found), seed=seed)
+        return {
+            "psnr": _mean(self.of_mean),
+            "psnr_per_sample": _mean(self.of_each),
+            "precision": looks.precision,
+            "recall": looks.recall,
+        }
+
+
+def _filled(x: Tensor, observed: Tensor, pixels: Tensor) -> Tensor:
+    return torch.where(observed, x, pixels.clamp(0.0, 1.0))
 
 
 def _mean(values: Sequence[Tensor]) -> float:
