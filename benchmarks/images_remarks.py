@@ -4,23 +4,49 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from images_prose import BEHIND, BESIDE, CHANGES, CLASSIFIERS, LONGER, NAMES_OF
+from images_prose import (
+    ALIKE,
+    BEHIND,
+    BEHIND_DRAWN,
+    BESIDE,
+    CHANGES,
+    CLASSIFIERS,
+    LONGER,
+    NAMES_OF,
+)
 from postmatch.recipes.scores import MASK_SEEDS
 
 Result = dict[str, Any]
 COMPARED = {"psnr": "PSNR of the mean", "precision": "precision", "recall": "recall"}
 
 
+LEAST_SPREAD = 0.1  # decibels by which a mean of ten is better than one, if these differ at all
+
+
 def behind(own: Mapping[str, Result]) -> str:
     """Return in what the peer is ahead of models of ours, by figures as they are printed."""
+    drawn = {model: result for model, result in own.items() if "drawn_psnr" in result["metrics"]}
+    ahead = {BEHIND: _ahead(own, ""), BEHIND_DRAWN: _ahead(drawn, "drawn_")}
+    return "".join(said.format(where="; ".join(found)) for said, found in ahead.items() if found)
+
+
+def _ahead(own: Mapping[str, Result], prefix: str) -> list[str]:
+    """Return of which models the peer is ahead, and in what."""
     if "vaeac" not in own:
-        return ""
-    found = []
+        return []
+    peer, found = own["vaeac"]["metrics"], []
     for model in [model for model in own if model != "vaeac"]:
-        peer, ours = own["vaeac"]["metrics"], own[model]["metrics"]
-        less = [name for k, name in COMPARED.items() if round(peer[k], 3) > round(ours[k], 3)]
+        ours, keys = own[model]["metrics"], {prefix + key: name for key, name in COMPARED.items()}
+        less = [name for k, name in keys.items() if round(peer[k], 3) > round(ours[k], 3)]
         found += [f"of {NAMES_OF[model]} in {listed(less)}"] if less else []
-    return BEHIND.format(where="; ".join(found)) if found else ""
+    return found
+
+
+def alike(own: Mapping[str, Result]) -> str:
+    """Return whose fillings of an image are all the same, if anyone's are."""
+    gains = {m: r["metrics"]["psnr"] - r["metrics"]["psnr_per_sample"] for m, r in own.items()}
+    names = [NAMES_OF[model] for model, gain in gains.items() if gain < LEAST_SPREAD]
+    return ALIKE.format(names=listed(names)) if names else ""
 
 
 def longer(own: Mapping[str, Result]) -> str:

@@ -27,7 +27,7 @@ from images_prose import (
     NAMES_OF,
     STEPS,
 )
-from images_remarks import behind, classifiers, fewer, longer, other_training
+from images_remarks import alike, behind, classifiers, fewer, longer, other_training
 from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
 from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
@@ -39,6 +39,7 @@ Result = dict[str, Any]
 TITLES = {"mnist": "MNIST", "omniglot": "Omniglot", "celeba": "CelebA"}
 MODELS = tuple(NAMES_OF)
 SCORE_HEADINGS = ("method", "PSNR, mean of ten", "PSNR, single draws", "precision", "recall")
+SCORES = ("psnr", "psnr_per_sample", "precision", "recall")
 RUN_HEADINGS = (
     "run",
     "parameters, VAE",
@@ -149,10 +150,11 @@ def section(dataset: str, own: Mapping[str, Result]) -> str:
         "",
         *table(SCORE_HEADINGS, [score_row(m, r) for m, r in own.items()] + quoted_rows(dataset)),
         "",
+        *drawn_table(own),
         *table(RUN_HEADINGS, [run_row(m, r) for m, r in own.items()]),
         "",
     ]
-    return "\n".join(lines) + behind(own) + longer(own)
+    return "\n".join(lines) + alike(own) + behind(own) + longer(own)
 
 
 def chosen(lines: Sequence[Result], dataset: str) -> list[Result]:
@@ -160,10 +162,15 @@ def chosen(lines: Sequence[Result], dataset: str) -> list[Result]:
     return [line for line in lines if line["dataset"] == dataset]
 
 
-def score_row(model: str, result: Result) -> list[str]:
+def drawn_table(own: Mapping[str, Result]) -> list[str]:
+    """Return the scores of drawn pixels, of the models that have any."""
+    rows = [score_row(m, r, "drawn_") for m, r in own.items() if "drawn_psnr" in r["metrics"]]
+    return [*table(("pixels drawn, too", *SCORE_HEADINGS[1:]), rows), ""] if rows else []
+
+
+def score_row(model: str, result: Result, prefix: str = "") -> list[str]:
     """Return a model's scores."""
-    names = ("psnr", "psnr_per_sample", "precision", "recall")
-    return [NAMES_OF[model], *(figure(result["metrics"], name) for name in names)]
+    return [NAMES_OF[model], *(figure(result["metrics"], prefix + name) for name in SCORES)]
 
 
 def quoted_rows(dataset: str) -> list[list[str]]:

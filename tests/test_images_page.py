@@ -246,6 +246,41 @@ def test_the_page_says_in_what_the_peer_is_ahead() -> None:
     assert listed(["a", "b", "c"]) == "a, b and c"
 
 
+def drawn(**changes: float) -> dict[str, Any]:
+    """Return scores with those of drawn pixels, which are a tenth less but for changes."""
+    of_pixels = {
+        f"drawn_{name}": value - (0 if name.endswith("_std") else 0.1)
+        for name, value in SCORES.items()
+    }
+    return {"metrics": SCORES | of_pixels | changes}
+
+
+def test_drawn_pixels_have_a_table_of_the_models_that_were_judged_by_them() -> None:
+    text = page(judged("mnist", "vqvae"), judged("mnist", "vdvae") | drawn())
+    table = text.split("| pixels drawn, too |")[1].split("\n\n")[0]
+    cells = "| VDVAE | 21.134 ± 0.032 | 18.665 ± 0.046 | 0.814 ± 0.004 | 0.887 ± 0.002 |"
+    assert table.splitlines()[2:] == [cells]
+    assert "| pixels drawn, too |" not in page(judged("mnist", "vdvae"))
+
+
+def test_the_page_says_in_what_the_peer_is_ahead_with_pixels_drawn() -> None:
+    ours, peer = judged("mnist", "vdvae"), judged("mnist", "vaeac")
+    assert "is ahead" not in page(ours | drawn(), peer | drawn())
+    better = drawn(drawn_psnr=21.2, drawn_precision=0.5)
+    said = "With pixels drawn, VAEAC is ahead of VDVAE in PSNR of the mean.\n"
+    # The other model was not judged so, and nothing is said of it.
+    text = page(judged("mnist", "vqvae"), ours | drawn(), peer | better)
+    assert text.count("is ahead") == 1
+    assert said in text
+
+
+def test_a_model_whose_fillings_are_all_one_is_named() -> None:
+    collapsed = {"metrics": SCORES | {"psnr_per_sample": SCORES["psnr"] - 0.004}}
+    text = page(judged("mnist", "vdvae"), judged("mnist", "vaeac") | collapsed)
+    assert "fillings of an image by VAEAC are one" in text
+    assert "are one, to" not in page(judged("mnist", "vdvae"), judged("mnist", "vaeac"))
+
+
 def test_scores_of_several_classifiers_are_said_to_be_so() -> None:
     one, two = judged("mnist", "conv"), judged("mnist", "vdvae")
     said = "were trained alike for each method"

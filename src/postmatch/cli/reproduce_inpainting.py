@@ -105,8 +105,9 @@ def _row(result: dict[str, Any]) -> Grid:
     for title in ("PSNR (dB)", "of each draw", "precision", "recall"):
         grid.add_column(title, justify="right")
     metrics = result["metrics"]
-    own = [metrics[key] for key in ("psnr", "psnr_per_sample", "precision", "recall")]
-    grid.add_row(f"postmatch, {result['model']}", *(f"{value:.3f}" for value in own))
+    for prefix, said in (("", ""), ("drawn_", ", pixels drawn")):
+        own = [metrics[prefix + key] for key in ("psnr", "psnr_per_sample", "precision", "recall")]
+        grid.add_row(f"postmatch, {result['model']}{said}", *(f"{value:.3f}" for value in own))
     for method, scores in QUOTED.items():
         psnr, precision, recall = (f"{value:.3f}" for value in scores[name])
         grid.add_row(f"{method} (quoted)", psnr, "", precision, recall)

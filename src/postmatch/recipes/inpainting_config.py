@@ -146,6 +146,7 @@ def _codes(dataset: Dataset) -> Config:
         context_width=120,
         context_hidden=120,
         context_blocks=(2, 2, 1, 1),
+        fine_width=48,
         posterior_width=64,
         posterior_blocks=6,
         prior_width=48,
@@ -159,14 +160,16 @@ def _codes(dataset: Dataset) -> Config:
         return dataclasses.replace(all_have, dropout=0.1)
     if dataset == "omniglot":
         return dataclasses.replace(
-            all_have, num_codes=256, code_components=10, fine_width=48, dropout=0.1, shift=1
+            all_have, num_codes=256, code_components=10, dropout=0.1, shift=1
         )
     return dataclasses.replace(
         all_have,
         num_codes=512,
         code_width=128,
+        context_width=160,
+        context_hidden=160,
         context_blocks=(2, 2, 2, 2),
-        fine_width=48,
+        fine_width=64,
         mirrored=True,
         batch_size=64,
     )
