@@ -18,8 +18,6 @@ from postmatch.recipes.scores import MASK_SEEDS
 
 Result = dict[str, Any]
 COMPARED = {"psnr": "PSNR of the mean", "precision": "precision", "recall": "recall"}
-
-
 LEAST_SPREAD = 0.1  # decibels by which a mean of ten is better than one, if these differ at all
 
 
