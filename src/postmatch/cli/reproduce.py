@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
+from postmatch.cli.reproduce_options import CheckpointFolder, EvaluateOnly, MaxMinutes, ResultFolder
 from postmatch.cli.session import session
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ def uci(
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Fewer updates than the preset has.")
     ] = None,
-    max_minutes: Annotated[
-        float, typer.Option(metavar="M", min=0.0, help="Train no longer than this; 0: no limit.")
-    ] = 0.0,
+    max_minutes: MaxMinutes = 0.0,
     test_rows: Annotated[
         int | None,
         typer.Option(
@@ -49,16 +48,9 @@ def uci(
             metavar="K", min=2, help="Draws of z per row, an even number: 1,000 on a GPU, else 100."
         ),
     ] = None,
-    evaluate_only: Annotated[
-        bool, typer.Option("--evaluate-only", help="Judge the weights that are kept in DIR.")
-    ] = False,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Save there every minute, and go on from what it holds."),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
-    ] = Path("results"),
+    evaluate_only: EvaluateOnly = False,
+    checkpoints: CheckpointFolder = None,
+    output: ResultFolder = Path("results"),
 ) -> None:
     """Train and judge the densities of the paper's table 2; POSTMATCH_DATA names the data.
 

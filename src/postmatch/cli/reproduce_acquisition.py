@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
+from postmatch.cli.reproduce_options import PictureFolder
 from postmatch.cli.session import session
 
 ACQUISITION_EXAMPLES = """
@@ -30,9 +31,7 @@ def acquisition(
     test_rows: Annotated[
         int, typer.Option(metavar="N", min=1, help="How many test images are looked at.")
     ] = 1_000,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where result and picture go.")
-    ] = Path("results"),
+    output: PictureFolder = Path("results"),
 ) -> None:
     """Choose pixels of MNIST one by one, in every way; POSTMATCH_DATA names the folder of mnist/.
 

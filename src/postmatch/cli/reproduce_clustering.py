@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
+from postmatch.cli.reproduce_options import PictureFolder, TestImages
 from postmatch.cli.session import session
 
 CLUSTERING_EXAMPLES = """
@@ -34,12 +35,8 @@ def clustering(
     jobs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Seeds that are trained side by side.")
     ] = 1,
-    test_rows: Annotated[
-        int | None, typer.Option(metavar="N", min=20, help="How many test images are judged.")
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where result and picture go.")
-    ] = Path("results"),
+    test_rows: TestImages = None,
+    output: PictureFolder = Path("results"),
 ) -> None:
     """Cluster images, then tell clusters from parts of images; POSTMATCH_DATA names the data.
 

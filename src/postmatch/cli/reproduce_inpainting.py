@@ -8,6 +8,13 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
+from postmatch.cli.reproduce_options import (
+    CheckpointFolder,
+    EvaluateOnly,
+    MaxMinutes,
+    ResultFolder,
+    TestImages,
+)
 from postmatch.cli.session import session
 
 if TYPE_CHECKING:
@@ -37,30 +44,20 @@ def inpainting(
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Fewer updates than usual.")
     ] = None,
-    max_minutes: Annotated[
-        float, typer.Option(metavar="M", min=0.0, help="Train no longer than this; 0: no limit.")
-    ] = 0.0,
+    max_minutes: MaxMinutes = 0.0,
     go_on: Annotated[
         bool, typer.Option("--go-on", help="Train the weights that are kept in DIR once more.")
     ] = False,
-    test_rows: Annotated[
-        int | None, typer.Option(metavar="N", min=20, help="How many test images are judged.")
-    ] = None,
-    evaluate_only: Annotated[
-        bool, typer.Option("--evaluate-only", help="Judge the weights that are kept in DIR.")
-    ] = False,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Save there every minute, and go on from what it holds."),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the result goes.")
-    ] = Path("results"),
+    test_rows: TestImages = None,
+    evaluate_only: EvaluateOnly = False,
+    checkpoints: CheckpointFolder = None,
+    output: ResultFolder = Path("results"),
 ) -> None:
     """Train a VAE of images and judge how it fills holes; POSTMATCH_DATA names the data.
 
     PSNR is of the mean of ten draws; precision and recall compare the same draws with the images,
-    by features of a small classifier, so those quoted are of other features.
+    by features of a small classifier, so those quoted are of other features. Pixels are means at
+    draws of z, as in the paper, and in a row of their own drawn as well.
     """
     from postmatch.models import device_of
     from postmatch.recipes import inpainting_run

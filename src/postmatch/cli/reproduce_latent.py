@@ -8,6 +8,7 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
+from postmatch.cli.reproduce_options import MaxMinutes, PictureFolder
 from postmatch.cli.session import session
 
 LATENT_EXAMPLES = """
@@ -28,15 +29,11 @@ def mnist_latent(
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Fewer updates than the paper has.")
     ] = None,
-    max_minutes: Annotated[
-        float, typer.Option(metavar="M", min=0.0, help="Train no longer than this; 0: no limit.")
-    ] = 0.0,
+    max_minutes: MaxMinutes = 0.0,
     draw_only: Annotated[
         bool, typer.Option("--draw-only", help="Draw what the weights that are kept in DIR say.")
     ] = False,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where result and picture go.")
-    ] = Path("results"),
+    output: PictureFolder = Path("results"),
 ) -> None:
     """Train the paper's VAE of MNIST and draw where q(z | x_o) lies; POSTMATCH_DATA names the data.
 
