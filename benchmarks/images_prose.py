@@ -47,7 +47,8 @@ larger second network about .15 (`results/codes.jsonl`: one training each).
 JUDGED = """
 Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
 ten. A figure stands with its standard deviation over five draws of masks, which says nothing of
-other trainings. More is better throughout.
+other trainings. Minutes are those of a clock, and most models shared the GPU with others meanwhile,
+which their steps show. More is better throughout.
 
 - **PSNR**, in decibels, is over all pixels, those observed included. That of the mean of ten
   fillings is what the paper reports. That of single draws is lower, unless all draws are the same.

@@ -6,6 +6,7 @@ import math
 import signal
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -146,6 +147,28 @@ def test_training_brings_a_hierarchy_near_what_can_be_foretold() -> None:
         _, report = fit(config, images, images[:20])
     floor = 28 * 28 * math.log(40.0)  # the noise of each pixel, which nothing foretells
     assert floor < report.best_validation < floor + 0.4 * (report.history[0][1] - floor)
+
+
+def test_the_command_tells_scores_of_means_and_of_drawn_pixels_beside_those_quoted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = {"psnr": 21.25, "psnr_per_sample": 19.5, "precision": 0.975, "recall": 0.5}
+    metrics = scores | {f"drawn_{name}": value / 2.0 for name, value in scores.items()}
+    asked: list[Judging] = []
+
+    def judged(dataset: str, model: str, _: Path, how: Judging, **_rest: Any) -> dict[str, Any]:
+        asked.append(how)
+        return {"dataset": dataset, "model": model, "metrics": metrics}
+
+    monkeypatch.setattr(inpainting_run, "evaluate", judged)
+    words = ["reproduce", "inpainting", "--model", "vqvae", "--test-rows", "20"]
+    assert main([*words, "--evaluate-only", "-o", str(folder)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["postmatch,", "vqvae", "21.250", "19.500", "0.975", "0.500"] in rows
+    own = ["pixels", "drawn,", "too", "10.625", "9.750", "0.487", "0.250"]
+    assert own in rows
+    assert ["VQ-VAE", "+", "PM", "(quoted)", "19.981", "0.989", "0.993"] in rows
+    assert asked == [Judging(20)]
 
 
 def test_what_cannot_be_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,9 +102,9 @@ def _row(result: dict[str, Any]) -> Grid:
     for title in ("PSNR (dB)", "of each draw", "precision", "recall"):
         grid.add_column(title, justify="right")
     metrics = result["metrics"]
-    for prefix, said in (("", ""), ("drawn_", ", pixels drawn")):
+    for prefix, said in (("", f"postmatch, {result['model']}"), ("drawn_", "  pixels drawn, too")):
         own = [metrics[prefix + key] for key in ("psnr", "psnr_per_sample", "precision", "recall")]
-        grid.add_row(f"postmatch, {result['model']}{said}", *(f"{value:.3f}" for value in own))
+        grid.add_row(said, *(f"{value:.3f}" for value in own))
     for method, scores in QUOTED.items():
         psnr, precision, recall = (f"{value:.3f}" for value in scores[name])
         grid.add_row(f"{method} (quoted)", psnr, "", precision, recall)
