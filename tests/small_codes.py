@@ -21,7 +21,7 @@ def small_model(
         components=components,
         context=(8, 4, (1, 1, 1, 1)),
         fine=(0, 0),
-        posterior=(6, 2),
+        posterior=(6, 2, 0),
         prior=(6, 2),
         dropout=0.0,
     )

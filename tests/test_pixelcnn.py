@@ -21,14 +21,19 @@ from postmatch.partial import MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
 
 CODES, VECTOR, CHANNELS = 3, 4, 5
-KINDS = {"nothing": (0, 0), "vector": (VECTOR, 0), "map": (0, CHANNELS), "both": (VECTOR, CHANNELS)}
+KINDS = {
+    "nothing": (0, 0), "vector": (VECTOR, 0), "map": (0, CHANNELS), "both": (VECTOR, CHANNELS),
+    "wide": (VECTOR, CHANNELS),
+}  # fmt: skip
+HEAD = {"wide": 7}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 Given = tuple[Tensor | None, Tensor | None]
 
 
 def build(kind: str, grid: tuple[int, int], num_blocks: int = 4, width: int = 6) -> PixelCNN:
     vector_size, map_channels = KINDS[kind]
-    return PixelCNN(CODES, grid, width, num_blocks, vector_size, map_channels).double()
+    given = {"vector_size": vector_size, "map_channels": map_channels}
+    return PixelCNN(CODES, grid, width, num_blocks, **given, head_width=HEAD.get(kind, 0)).double()
 
 
 def given(net: PixelCNN, batch: int) -> Given:
@@ -82,7 +87,26 @@ def test_the_vertical_stack_moves_with_every_row_above_and_no_other(kind: str) -
         assert (moved[above & near & (row[:, None] - row[None, :] <= depth + 2)] > 1e-12).all()
 
 
-@pytest.mark.parametrize("kind", ["vector", "map", "both"])
+def test_the_map_reaches_the_logits_past_gates_that_are_closed() -> None:
+    net = build("wide", (3, 3))
+    vector, spatial = given(net, 1)
+    assert vector is not None
+    assert spatial is not None
+    for block in net.blocks:
+        assert isinstance(block, GatedBlock)
+        torch.nn.init.zeros_(block.horizontal_out.weight)
+    codes = torch.randint(CODES, (1, 3, 3))
+    apart = net(codes, vector, torch.randn_like(spatial)) - net(codes, vector, spatial)
+    assert (apart.abs() > 1e-6).all()
+    assert_close(net(codes, torch.randn_like(vector), spatial), net(codes, vector, spatial))
+
+
+def test_a_wide_layer_without_a_map_is_refused() -> None:
+    with pytest.raises(ValueError, match="head_width needs a map"):
+        PixelCNN(CODES, (3, 3), vector_size=VECTOR, head_width=7)
+
+
+@pytest.mark.parametrize("kind", ["vector", "map", "both", "wide"])
 def test_the_condition_reaches_every_position(kind: str) -> None:
     net = build(kind, (3, 3))
     vector, spatial = given(net, 1)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, Normal
 
-from postmatch.image_masks import HiddenHalf
+from postmatch.image_masks import HiddenHalf, mnist_masks
 from postmatch.masks import Bernoulli
 from postmatch.randomness import seeded
 from postmatch.recipes.features import features_of, fit_classifier, kept_classifier
 from postmatch.recipes.gallery import HIDDEN, gallery, masked
-from postmatch.recipes.inpainting_scores import filler, inpainting_scores, zero_decoder
+from postmatch.recipes.inpainting_scores import asked, filler, inpainting_scores, zero_decoder
 from postmatch.vaes.base import VAE
 
 
@@ -72,6 +72,19 @@ def test_errors_are_those_of_the_hidden_pixels_averaged_over_the_image() -> None
     assert scores["psnr_std"] == pytest.approx(0.0, abs=1e-6)
     half = inpainting_scores(decode, images, HiddenHalf("left"), flat, mask_seeds=(0,))
     assert half["psnr"] == pytest.approx(scores["psnr"] + 10.0 * math.log10(2.0), abs=1e-4)
+
+
+def test_masks_do_not_depend_on_how_many_images_are_asked_about_at_once() -> None:
+    images = torch.randint(256, (1_300, 1, 28, 28), dtype=torch.uint8)
+    found = []
+    for count in (1, 2, 4):
+        blocks = list(asked(images, mnist_masks(), torch.Generator().manual_seed(3), count))
+        assert len(blocks) == math.ceil(3 / count)
+        assert torch.equal(torch.cat([x for x, _ in blocks]), images / 255.0)
+        found.append(torch.cat([observed for _, observed in blocks]))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert 0.5 < found[0].float().mean() < 0.6  # .564 of pixels are seen
 
 
 def test_images_without_an_error_are_left_out_of_the_mean() -> None:

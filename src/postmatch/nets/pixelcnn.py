@@ -84,6 +84,31 @@ class GatedBlock(nn.Module):
 
 
 @final
+class WideLayer(nn.Module):
+    """What the logits are made of where the map need not pass the gates of narrow blocks.
+
+    Args:
+        width: Channels of the horizontal stack.
+        map_channels: Those of the map.
+        outputs: Units.
+    """
+
+    def __init__(self, width: int, map_channels: int, outputs: int) -> None:
+        super().__init__()
+        self.from_stack = Linear(width, outputs)
+        self.from_map = Linear(map_channels, outputs, bias=False)
+
+    def told(self, spatial: Tensor) -> Tensor:
+        """Return what a map says of every position, ``(..., height, width, outputs)``."""
+        each: Tensor = self.from_map(spatial.movedim(-3, -1))
+        return each
+
+    def forward(self, h: Tensor, told: Tensor) -> Tensor:
+        """Return ``(..., outputs)`` of positions from the stack and from what the map says."""
+        return F.silu(self.from_stack(h) + told)
+
+
+@final
 class PixelCNN(nn.Module):
     r"""All conditionals of a grid of codes in one pass (van den Oord et al., 2016).
 
@@ -102,6 +127,11 @@ class PixelCNN(nn.Module):
         map_channels: Channels of a map of the grid's size that it is given; 0 for none.
         dropout: In each block.
         channels: How many numbers each position holds; 0 if it holds a code.
+        head_width: Units of a layer before the logits, which the map reaches without the blocks;
+            0 for none.
+
+    Raises:
+        ValueError: If there is such a layer and no map for it.
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
@@ -116,6 +146,7 @@ class PixelCNN(nn.Module):
         map_channels: int = 0,
         dropout: float = 0.0,
         channels: int = 0,
+        head_width: int = 0,
     ) -> None:
         super().__init__()
         self.num_codes, self.grid, self.width = num_codes, grid, width
@@ -125,7 +156,10 @@ class PixelCNN(nn.Module):
         )
         self.condition = Condition(grid, width, num_blocks * 4 * width, vector_size, map_channels)
         self.blocks = nn.ModuleList(GatedBlock(width, dropout) for _ in range(num_blocks))
-        self.last = Linear(width, num_codes)
+        if head_width and not map_channels:
+            raise ValueError("head_width needs a map: map_channels must be positive")
+        self.wide = WideLayer(width, map_channels, head_width) if head_width else None
+        self.last = Linear(head_width or width, num_codes)
 
     def forward(
         self, codes: Tensor, vector: Tensor | None = None, spatial: Tensor | None = None
@@ -147,7 +181,7 @@ class PixelCNN(nn.Module):
             seen, own = F.elu(v), F.elu(h)
             window = torch.cat([_moved_right(own), own], dim=-1)
             h = block.look_left(h, window, block.link(seen) + told_h)
-        return full_precision(self.last(F.elu(h))).movedim(-1, -3)
+        return self._logits(h, self._told_last(spatial)).movedim(-1, -3)
 
     @torch.no_grad()
     def generate(
@@ -172,6 +206,7 @@ class PixelCNN(nn.Module):
         """
         height, width = self.grid
         told, like = self._told(vector, spatial), self.embed.weight
+        told_last = self._told_last(spatial)
         dtype = like.dtype if self.held else torch.long
         codes = torch.zeros(*batch, height, width, *self.held, dtype=dtype, device=like.device)
         nothing = like.new_zeros(*batch, width, self.width)
@@ -184,13 +219,15 @@ class PixelCNN(nn.Module):
                 v = block.look_up(v, window, told_v[..., row, :, :])
                 seen = F.elu(v)
                 beside.append(block.link(seen) + told_h[..., row, :, :])
-            self._fill_row(codes.select(len(batch), row), beside, row * width, choose)
+            at_last = None if told_last is None else told_last[..., row, :, :]
+            self._fill_row(codes.select(len(batch), row), beside, at_last, row * width, choose)
         return codes
 
     def _fill_row(
         self,
         codes: Tensor,
         beside: list[Tensor],
+        at_last: Tensor | None,
         start: int,
         choose: Callable[[int, Tensor], Tensor],
     ) -> None:
@@ -204,7 +241,8 @@ class PixelCNN(nn.Module):
                 own = F.elu(h)
                 window, left[i] = torch.cat([left[i], own], dim=-1), own
                 h = block.look_left(h, window, told[i])
-            code = choose(start + column, full_precision(self.last(F.elu(h))))
+            here = None if at_last is None else at_last[..., column, :]
+            code = choose(start + column, self._logits(h, here))
             codes.select(len(batch), column).copy_(code)
             h = self.embed(code)
 
@@ -212,6 +250,17 @@ class PixelCNN(nn.Module):
         """Return what each block's two stacks are told, ``(..., height, width, 2 * channels)``."""
         pieces = self.condition(vector, spatial).chunk(2 * len(self.blocks), dim=-1)
         return list(zip(pieces[::2], pieces[1::2], strict=True))
+
+    def _told_last(self, spatial: Tensor | None) -> Tensor | None:
+        """Return what the layer before the logits is told, ``(..., height, width, units)``."""
+        return None if self.wide is None or spatial is None else self.wide.told(spatial)
+
+    def _logits(self, h: Tensor, told: Tensor | None) -> Tensor:
+        """Return the logits of positions, ``(..., codes)``, from the end of both stacks."""
+        state = F.elu(h)
+        if self.wide is not None and told is not None:
+            state = self.wide(state, told)
+        return full_precision(self.last(state))
 
     def _each(self) -> list[GatedBlock]:
         return [block for block in self.blocks if isinstance(block, GatedBlock)]

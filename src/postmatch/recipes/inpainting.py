@@ -60,7 +60,7 @@ def build(config: Config) -> MatchedVAE:
             components=c.code_components,
             context=(c.context_width, c.context_hidden or c.context_width // 2, c.context_blocks),
             fine=(c.fine_width, c.fine_blocks),
-            posterior=(c.posterior_width, c.posterior_blocks),
+            posterior=(c.posterior_width, c.posterior_blocks, c.posterior_head),
             prior=(c.prior_width, c.prior_blocks),
             dropout=c.dropout,
         )

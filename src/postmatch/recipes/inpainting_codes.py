@@ -46,7 +46,7 @@ def code_model(
     components: int,
     context: tuple[int, int, Sequence[int]],
     fine: tuple[int, int],
-    posterior: tuple[int, int],
+    posterior: tuple[int, int, int],
     prior: tuple[int, int],
     dropout: float,
 ) -> MatchedVAE:
@@ -65,8 +65,8 @@ def code_model(
         context: Of the network that tells the posterior of the image, its channels, those inside
             its blocks, and how many blocks it has of each size.
         fine: Its channels and blocks of the size of the images.
-        posterior: Channels and blocks of its PixelCNN.
-        prior: Those of the prior's.
+        posterior: Channels and blocks of its PixelCNN, and units of the layer before its logits.
+        prior: Channels and blocks of the prior's.
         dropout: In both.
     """
     grid = (size // factor, size // factor)
@@ -81,8 +81,8 @@ def code_model(
         PixelCNN(num_codes, grid, *prior, dropout=dropout),
         logistic_channels=channels if components else 0,
     )
-    told = {"vector_size": context[0], "map_channels": context[0]}
-    net = PixelCNN(num_codes, grid, *posterior, **told, dropout=dropout)
+    told = {"vector_size": context[0], "map_channels": context[0], "head_width": posterior[2]}
+    net = PixelCNN(num_codes, grid, *posterior[:2], **told, dropout=dropout)
     features = ContextNet(channels + 1, *context, factor, fine)
     mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, mean), CodeGridHead(net)))

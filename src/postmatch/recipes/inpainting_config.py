@@ -44,6 +44,8 @@ class Config:
         fine_blocks: Its blocks there.
         posterior_width: Channels of the PixelCNN of the posterior.
         posterior_blocks: Its blocks.
+        posterior_head: Units of its layer before the logits, which what tells it of the image
+            reaches without its blocks; 0 for none.
         prior_width: Channels of the PixelCNN of the prior.
         prior_blocks: Its blocks.
         dropout: In both.
@@ -85,6 +87,7 @@ class Config:
     fine_blocks: int = 2
     posterior_width: int = 80
     posterior_blocks: int = 7
+    posterior_head: int = 0
     prior_width: int = 56
     prior_blocks: int = 5
     dropout: float = 0.2
