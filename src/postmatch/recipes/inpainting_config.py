@@ -169,12 +169,16 @@ def _codes(dataset: Dataset) -> Config:
         all_have,
         num_codes=512,
         code_width=128,
-        context_width=160,
-        context_hidden=160,
+        context_width=192,
+        context_hidden=192,
         context_blocks=(2, 2, 2, 2),
         fine_width=64,
+        posterior_width=80,
+        posterior_head=256,
+        dropout=0.1,
         mirrored=True,
         batch_size=64,
+        precision="bfloat16",
     )
 
 
