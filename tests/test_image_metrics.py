@@ -1,10 +1,13 @@
 """Metrics of filled images against values worked out by hand."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import MiniBatchKMeans
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch.testing import assert_close
 
 from postmatch.image_metrics import (
@@ -161,6 +164,24 @@ def test_a_seed_decides_the_clusters_and_tensors_are_welcome() -> None:
     assert precision_recall(real.numpy(), generated.numpy(), num_runs=2, seed=1) == first
     assert precision_recall(real, generated, num_runs=2, seed=2) != first
     assert 0.3 < first.recall < 1.0
+
+
+def test_clusters_are_made_by_one_thread_and_all_else_keeps_its_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inside: list[int] = []
+    fit_predict = MiniBatchKMeans.fit_predict
+
+    def counted(self: MiniBatchKMeans, vectors: Any) -> Any:
+        inside.extend(each["num_threads"] for each in threadpool_info())
+        return fit_predict(self, vectors)
+
+    monkeypatch.setattr(MiniBatchKMeans, "fit_predict", counted)
+    with threadpool_limits(3):
+        precision_recall(torch.randn(60, 4), torch.randn(60, 4), num_runs=2)
+        outside = {each["num_threads"] for each in threadpool_info()}
+    assert set(inside) == {1}
+    assert max(outside) == 3
 
 
 def test_vectors_that_are_not_comparable_are_refused() -> None:

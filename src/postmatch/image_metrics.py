@@ -150,9 +150,13 @@ def _shares(
 ) -> tuple[Floats, Floats]:
     """Return which share of the real and of the generated vectors lies in each joint cluster."""
     from sklearn.cluster import MiniBatchKMeans
+    from threadpoolctl import threadpool_limits
 
     kmeans = MiniBatchKMeans(n_clusters=num_clusters, n_init=10, random_state=state)
-    label = kmeans.fit_predict(np.concatenate([generated, real]))
+    # Batches are small: threads wait for each other, and beside another program that does the same
+    # for many times as long as the arithmetic takes.
+    with threadpool_limits(1):
+        label = kmeans.fit_predict(np.concatenate([generated, real]))
     q, p = (np.bincount(part, minlength=num_clusters) / len(real) for part in np.split(label, 2))
     return p, q
 

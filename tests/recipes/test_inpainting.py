@@ -86,6 +86,34 @@ def test_a_model_is_trained_judged_and_judged_again(folder: Path, model: Model) 
     assert again["extractor"] == found["extractor"]
 
 
+def test_a_judging_that_is_cut_off_leaves_what_it_has_unless_more_is_there(folder: Path) -> None:
+    pytest.importorskip("PIL")
+    path = folder / "inpainting-mnist-conv.json"
+    train("mnist", "conv", folder, steps=2)
+    how = Judging(test_rows=24, mask_seeds=(3, 4), classifier_steps=3)
+
+    def cut_off(part: float) -> None:
+        if part < 1.0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate("mnist", "conv", folder, how, show=cut_off)
+    left = json.loads(path.read_text())
+    assert left["mask_seeds"] == [3]
+    both = evaluate("mnist", "conv", folder, how)
+    assert both["mask_seeds"] == [3, 4]
+    for name in ("psnr", "drawn_recall"):  # the mean of both is as far from each
+        assert abs(both["metrics"][name] - left["metrics"][name]) == pytest.approx(
+            both["metrics"][f"{name}_std"]
+        )
+    with pytest.raises(KeyboardInterrupt):
+        evaluate("mnist", "conv", folder, how, show=cut_off)
+    assert json.loads(path.read_text()) == both
+    alone = dataclasses.replace(how, mask_seeds=(3,))
+    assert evaluate("mnist", "conv", folder, alone)["metrics"] == left["metrics"]
+    assert json.loads(path.read_text())["mask_seeds"] == [3]
+
+
 def test_training_goes_on_from_what_was_kept(folder: Path) -> None:
     train("mnist", "vdvae", folder, steps=4)
     kept = folder / "weights" / "inpainting-mnist-vdvae.safetensors"

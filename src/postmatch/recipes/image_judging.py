@@ -60,9 +60,10 @@ def judge(
 ) -> dict[str, Any]:
     """Complete the result of a training by scores, write it, and return it.
 
-    A picture beside it shows some images, what was seen of them, and what a model made of that.
-    The classifier whose features tell precision and recall is kept in ``weights/`` beside the
-    result, so that all models of a folder are judged by the same.
+    It is written after every draw of masks, so that a judging that is cut off leaves what it has,
+    unless a result of more draws is there. A picture beside it shows some images, what was seen of
+    them, and what a model made of that. The classifier whose features tell precision and recall is
+    kept in ``weights/`` beside the result, so that all models of a folder are judged by the same.
 
     Args:
         result: What is known of the training; its ``dataset`` decides images and masks.
@@ -81,25 +82,31 @@ def judge(
         kept, data.train.to(device), labels, steps=how.classifier_steps
     )
     images = data.test[: how.test_rows].to(device)
+    enough = min(len(result.get("mask_seeds", ())), len(how.mask_seeds))
+    learned = "turns" if labels is None else "labels"
+    result |= {
+        "rows": result["rows"] | {"test": len(images)},
+        "num_samples": DRAWS,
+        "extractor": {"learned": learned, "steps": how.classifier_steps, "digest": digest},
+    }
+
+    def keep(metrics: dict[str, Any], mask_seeds: list[int]) -> None:
+        seconds = round(time.monotonic() - start, 1)
+        evaluated = provenance(device) | {"seconds": seconds}
+        result.update(mask_seeds=mask_seeds, evaluated=evaluated, metrics=metrics)
+        if len(mask_seeds) >= enough:
+            write_result(path, result)
+
     with computed_in("tf32", device):
-        metrics = inpainting_scores(
+        inpainting_scores(
             decode,
             images,
             masks_of(dataset),
             lambda x: features_of(classifier, x),
             mask_seeds=how.mask_seeds,
+            keep=keep,
             show=show,
         )
-    learned = "turns" if labels is None else "labels"
-    result |= {
-        "rows": result["rows"] | {"test": len(images)},
-        "mask_seeds": list(how.mask_seeds),
-        "num_samples": DRAWS,
-        "extractor": {"learned": learned, "steps": how.classifier_steps, "digest": digest},
-        "evaluated": provenance(device) | {"seconds": round(time.monotonic() - start, 1)},
-        "metrics": metrics,
-    }
-    write_result(path, result)
     _write_picture(path.with_suffix(".png"), show_some, images[:_SHOWN], dataset)
     return result
 

@@ -66,6 +66,7 @@ def inpainting_scores(
     features: Callable[[Tensor], Tensor],
     *,
     mask_seeds: Sequence[int] = MASK_SEEDS,
+    keep: Callable[[dict[str, Any], list[int]], None] | None = None,
     show: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Return scores of filled images, each with its spread over draws of masks.
@@ -82,12 +83,15 @@ def inpainting_scores(
         masks: What is observed.
         features: Of images in [0, 1], by which sets of them are compared.
         mask_seeds: One draw of masks for each.
+        keep: Told after every draw of masks the scores of all so far, and their seeds.
         show: Told now and then which part of the work is done.
     """
     real, each = features(images / 255.0).cpu(), []
     for i, seed in enumerate(mask_seeds):
         with seeded(seed):
             each.append(_one_draw(decode, images, masks, features, real, seed))
+        if keep is not None:
+            keep(with_spread(each), list(mask_seeds[: i + 1]))
         if show is not None:
             show((i + 1) / len(mask_seeds))
     return with_spread(each)
