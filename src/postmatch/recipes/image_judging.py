@@ -12,7 +12,7 @@ from torch import Tensor
 from postmatch.data.images import load_images
 from postmatch.image_files import write_image
 from postmatch.randomness import seeded
-from postmatch.recipes.features import features_of, kept_classifier
+from postmatch.recipes.features import Classifier, features_of, kept_classifier
 from postmatch.recipes.gallery import gallery
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import Dataset
@@ -49,6 +49,21 @@ def training_images(dataset: Dataset, device: torch.device) -> tuple[Tensor, Ten
     return images[order[len(held_out) :]], held_out
 
 
+def classifier_of(
+    dataset: Dataset, folder: Path, steps: int, device: torch.device
+) -> tuple[Classifier, dict[str, Any]]:
+    """Return the classifier that judges all models of a folder of results, and what it is.
+
+    It is kept in ``weights/`` there, and trained if that has none.
+    """
+    data = load_images(dataset)
+    labels = None if dataset == "celeba" else data.train_labels  # faces have none
+    kept = folder / "weights" / f"features-{dataset}-{steps}.safetensors"
+    classifier, digest = kept_classifier(kept, data.train.to(device), labels, steps=steps)
+    learned = "turns" if labels is None else "labels"
+    return classifier, {"learned": learned, "steps": steps, "digest": digest}
+
+
 def judge(
     result: dict[str, Any],
     path: Path,
@@ -75,20 +90,12 @@ def judge(
         show: Told which part of the work is done.
     """
     dataset: Dataset = result["dataset"]
-    data, start = load_images(dataset), time.monotonic()
-    labels = None if dataset == "celeba" else data.train_labels  # faces have none
-    kept = path.parent / "weights" / f"features-{dataset}-{how.classifier_steps}.safetensors"
-    classifier, digest = kept_classifier(
-        kept, data.train.to(device), labels, steps=how.classifier_steps
-    )
-    images = data.test[: how.test_rows].to(device)
+    start = time.monotonic()
+    classifier, extractor = classifier_of(dataset, path.parent, how.classifier_steps, device)
+    images = load_images(dataset).test[: how.test_rows].to(device)
     enough = min(len(result.get("mask_seeds", ())), len(how.mask_seeds))
-    learned = "turns" if labels is None else "labels"
-    result |= {
-        "rows": result["rows"] | {"test": len(images)},
-        "num_samples": DRAWS,
-        "extractor": {"learned": learned, "steps": how.classifier_steps, "digest": digest},
-    }
+    rows = result["rows"] | {"test": len(images)}
+    result |= {"rows": rows, "num_samples": DRAWS, "extractor": extractor}
 
     def keep(metrics: dict[str, Any], mask_seeds: list[int]) -> None:
         seconds = round(time.monotonic() - start, 1)
