@@ -1,4 +1,4 @@
-"""Hierarchies of latent images: layouts, densities, losses and answers."""
+"""Hierarchies of latent images: densities, losses and answers."""
 
 import copy
 import math
@@ -6,159 +6,19 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributions import Independent, Normal, kl_divergence
+from torch.distributions import Normal
 from torch.nn import functional as F
 from torch.testing import assert_close
 
 from postmatch.conditioning import MatchedVAE
-from postmatch.distributions.discretised import DiscretisedLogistics
 from postmatch.distributions.hierarchy import Hierarchy, trace
 from postmatch.distributions.levels import level_gaussian
 from postmatch.distributions.noise import from_noise, noise_size, standard_normal
-from postmatch.nets.hierarchical import Level, _Shrunk
-from postmatch.nets.hierarchy_layout import Block, HierarchyLayout, Place
+from postmatch.nets.hierarchical import _Shrunk
+from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.partial import MaskedEncoder
-from postmatch.partial_hierarchy import HierarchicalEncoder
-from postmatch.vaes.hierarchical import HierarchicalVAE, hierarchical_vae
-
-SMALL = HierarchyLayout("8x1,8d2,4x1,4d4,1x1", "1x2,4m1,4x1,8m4", 16, 8, 2)
-MNIST = HierarchyLayout(
-    "28x6,28d2,14x4,14d2,7x2,7d2,3x2,3d2,1x2",
-    "1x2,3m1,3x2,7m3,7x2,14m7,14x4,28m14,28x6",
-    width=192,
-    bottleneck=48,
-    latent_channels=16,
-)
-
-
-def moved(layout: HierarchyLayout = SMALL, channels: int = 1) -> MatchedVAE:
-    """Return a model far from the start, where levels expect the same whatever came before."""
-    vae, partial = hierarchical_vae(layout, channels, num_components=3)
-    model = MatchedVAE(vae, partial)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
-
-
-def parts(model: MatchedVAE) -> tuple[HierarchicalVAE, HierarchicalEncoder]:
-    assert isinstance(model.vae, HierarchicalVAE)
-    assert isinstance(model.partial, HierarchicalEncoder)
-    return model.vae, model.partial
-
-
-def images(rows: int, channels: int = 1, size: int = 8) -> tuple[Tensor, Tensor]:
-    """Return images, and which of their pixels are observed."""
-    return torch.randint(256, (rows, channels, size, size)) / 255, torch.rand(
-        rows, 1, size, size
-    ) < 0.5
-
-
-# Layouts
-
-
-def test_a_layout_says_blocks_and_levels() -> None:
-    assert SMALL.blocks == (Block(8, 1), Block(8, 2), Block(4, 1), Block(4, 4), Block(1, 1))
-    assert SMALL.places == (*[Place(1, None)] * 2, Place(4, 1), Place(4, None), Place(8, 4))
-    assert [p.size for p in MNIST.places] == [1] * 2 + [3] * 3 + [7] * 3 + [14] * 5 + [28] * 7
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder", "message"),
-    [
-        ("8y1", "8x1", r"encoder must be parts such as 28x2 or 28d2 and commas, got '8y1'"),
-        ("8x0", "8x1", r"encoder must be parts .*, got '8x0'"),
-        ("8x1,,4x1", "8x1", r"encoder must be parts .*, got ''"),
-        ("8x1", "8d2", r"decoder must be parts such as 28x2 or 28m2 and commas, got '8d2'"),
-        ("8d2,8x1", "8x1", r"encoder must go on at size 4 with 8x1, got 8"),
-        ("8d2,4x1", "4x1,8x1", r"decoder must go on at size 4 with 8x1, got 8"),
-        ("8d2,4x1", "4x1,8m2", r"decoder must grow from size 4 with 8m2, got 2"),
-        ("8d2,4x1", "8m4", r"decoder must grow from size None with 8m4, got 4"),
-        ("8d2,4x1", "4x1", r"decoder must end at the size that encoder begins with, 8, got 4"),
-        ("8x1", "4x1,8m4", r"encoder must have blocks of each size of decoder, not of \{4\}"),
-    ],
-)
-def test_a_layout_that_makes_no_sense_is_refused(encoder: str, decoder: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        HierarchyLayout(encoder, decoder, 16, 8, 2)
-
-
-def test_the_papers_layout_has_the_papers_size() -> None:
-    with torch.device("meta"):
-        vae, partial = hierarchical_vae(MNIST)
-    sizes = [sum(p.numel() for p in part.parameters()) for part in (vae, partial)]
-    assert vae.top.latent_size == 16 * sum(p.size**2 for p in MNIST.places) == 106_304
-    # Published: 7,266,942. There, partial posteriors have full covariances, 120 outputs more at
-    # each of 20 levels; z comes in with a bias beside another, and the image has a gain and a bias.
-    assert sum(sizes) == 7_266_942 - 20 * 120 * 49 - 20 * 192 - 2 * 192 == 7_145_118
-
-
-# One level is a plain VAE
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_one_level_is_a_plain_vae(size: int) -> None:
-    layout = HierarchyLayout(f"{size}x1", f"{size}x1", 16, 8, 2)
-    vae, _ = parts(moved(layout))
-    (x, _), noise = images(5, size=size), torch.randn(5, 2 * size * size)
-    # The same weights as networks on channels-first images that know no hierarchy.
-    encoder, (level,) = vae.encoder, vae.top.levels
-    assert isinstance(level, Level)
-    start = vae.top.starts[str(size)].movedim(-1, 0).expand(5, -1, -1, -1)
-    first = encoder.first.weight.view(16, 1, 3, 3)
-    state = F.conv2d(2.0 * x - 1.0, first, encoder.first.bias, padding=1)
-    state = state + narrow(encoder.blocks[0].trunk, encoder.blocks[0].last, act(state))
-    joined = torch.cat([act(start), act(state)], dim=1)
-    both = copy.deepcopy(encoder.trunks[0])
-    both.first.weight = nn.Parameter(
-        torch.cat([both.first.weight, encoder.shares[str(size)].weight], dim=1)
-    )
-    posterior = flat_normal(narrow(both, encoder.heads[0].linear, joined))
-    prior = flat_normal(narrow(level.trunk, level.own.linear, act(start)))
-    z = posterior.mean + posterior.stddev * noise
-    hidden = narrow(level.trunk, nn.Identity(), act(start))
-    latent = z.view(5, size, size, 2).movedim(-1, 1)
-    state = start + dense(level.update, torch.cat([hidden, latent], dim=1))
-    state = state + narrow(level.merge.trunk, level.merge.last, act(state))
-    decoded = DiscretisedLogistics(dense(vae.top.last.linear, state), 1)
-
-    close = {"atol": 1e-5, "rtol": 1e-5}
-    assert_close(vae.encode(x).from_normal(noise), z, **close)
-    assert_close(vae.encode(x).log_prob(z), posterior.log_prob(z), **close)
-    assert_close(vae.prior().log_prob(z), prior.log_prob(z), **close)
-    assert_close(vae.decode(z).log_prob(x), decoded.log_prob(x), **close)
-    log_x = decoded.log_prob(x).flatten(1).sum(1)
-    traced = trace(vae.encode(x), noise)
-    assert_close(vae._loss(traced, x, 0.5), 0.5 * kl_divergence(posterior, prior) - log_x, **close)
-
-
-def act(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
-def dense(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return a layer of the last axis applied to the channels."""
-    applied: Tensor = layer(x.movedim(1, -1)).movedim(-1, 1)
-    return applied
-
-
-def narrow(trunk: nn.Module, last: nn.Module, x: Tensor) -> Tensor:
-    """Return a bottleneck as convolutions of channels-first images."""
-    hidden = dense(trunk.first, x)
-    for layer in (trunk.second, trunk.third):
-        hidden = act(hidden)
-        if layer.weight.dim() == 4:
-            weight = layer.weight.permute(0, 3, 1, 2).contiguous()
-            hidden = F.conv2d(hidden, weight, layer.bias, padding=1)
-        else:
-            hidden = dense(layer, hidden)
-    return dense(last, act(hidden))
-
-
-def flat_normal(outputs: Tensor) -> Independent:
-    mean, raw = (t.movedim(1, -1).flatten(1) for t in outputs.chunk(2, dim=1))
-    return Independent(Normal(mean, F.softplus(raw) + 1e-5), 1)
-
+from postmatch.vaes.hierarchical import hierarchical_vae
+from small_hierarchies import images, moved, parts
 
 # Densities
 
