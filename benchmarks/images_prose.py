@@ -43,8 +43,9 @@ one pixel changes many, so that a hole makes those around it uncertain; codes of
 wherever these are seen. In trainings side by side they were worth .5 dB on Omniglot, .3 on MNIST
 and, of 4 x 4, .1 on faces, where 2 x 2 are worth another .4; guessing pixels was worth .2, and a
 larger second network about .15 (`results/codes.jsonl`: one training each). More codes show pixels
-more exactly and are harder to tell: in three minutes, a posterior of 512 in place of 128 filled
-digits .1 dB worse, and of 4,096 in place of 512 faces 1.6 dB.
+more exactly and are harder to tell: after three minutes, which are fewer steps of more codes, 4,096
+in place of 512 filled faces 1.6 dB worse, and 512 in place of 128, which had a further layer before
+their logits, digits .1 dB.
 """
 JUDGED = """
 Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
