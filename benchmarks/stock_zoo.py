@@ -5,9 +5,9 @@ Usage: python benchmarks/stock_zoo.py                  the models in MODELS
 
 `mnist-vdvae` is results/inpainting-mnist-vdvae.json and
 results/weights/inpainting-mnist-vdvae.safetensors, as `postmatch reproduce inpainting` leaves them.
-All are copied or none: a result without scores, one of another model, weights that are not in half
-precision though it could hold them, and more than 40 MB in all are refused. Prints one JSON line,
-the bytes of every file.
+All are copied or none: a result without scores or with those of a judging that was cut off, one of
+another model, weights that are not in half precision though it could hold them, and more than 40 MB
+in all are refused. Prints one JSON line, the bytes of every file.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from safetensors import torch as safetensors
 
 from postmatch import zoo
 from postmatch.recipes.inpainting_run import read_model, result_path, weights_path
+from postmatch.recipes.scores import MASK_SEEDS
 
 MODELS = ("mnist-vdvae", "omniglot-vdvae", "mnist-vqvae", "omniglot-vqvae")
 MOST_BYTES = 40_000_000
@@ -77,10 +78,12 @@ def files_of(name: str, results: Path) -> tuple[bytes, bytes]:
     result, _ = read_model(path, weights, torch.device("cpu"))
     if (result["dataset"], result["model"]) != (dataset, model):
         raise ValueError(f"{path} is the result of {result['dataset']}-{result['model']}")
+    how = f"postmatch reproduce inpainting --dataset {dataset} --model {model} --evaluate-only"
     if not set(result.get("metrics", ())) >= SCORES:
+        raise ValueError(f"{path} has no scores: {how} finds them")
+    if (count := len(result["mask_seeds"])) < len(MASK_SEEDS):
         raise ValueError(
-            f"{path} has no scores: postmatch reproduce inpainting --dataset {dataset} "
-            f"--model {model} --evaluate-only finds them"
+            f"{path} has scores of {count} of {len(MASK_SEEDS)} draws of masks: {how} finds all"
         )
     content = weights.read_bytes()
     for key, value in safetensors.load(content).items():
