@@ -63,6 +63,7 @@ def build(config: Config) -> MatchedVAE:
             posterior=(c.posterior_width, c.posterior_blocks, c.posterior_head),
             prior=(c.prior_width, c.prior_blocks),
             dropout=c.dropout,
+            context_dropout=c.context_dropout,
         )
     layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
     return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))

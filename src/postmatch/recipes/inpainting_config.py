@@ -49,6 +49,7 @@ class Config:
         prior_width: Channels of the PixelCNN of the prior.
         prior_blocks: Its blocks.
         dropout: In both.
+        context_dropout: In the network that tells the posterior of the image.
         guess: Weight of the pixels that the partial encoder of a hierarchy guesses as it learns.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
@@ -91,6 +92,7 @@ class Config:
     prior_width: int = 56
     prior_blocks: int = 5
     dropout: float = 0.2
+    context_dropout: float = 0.0
     guess: float = 0.0
     mirrored: bool = False
     shift: int = 0
