@@ -71,8 +71,8 @@ which their steps show. More is better throughout.
   its Omniglot has is not known, and PSNR depends on how they were made small.
 """
 CLASSIFIERS = """
-The classifiers of precision and recall were trained alike for each method and are not the same, so
-that the third digit of these says little.
+By other classifiers than the rest, trained alike, were judged: {names}. So the third digit of
+precision and recall says little.
 """
 LONGER = """
 VAEAC had fewer minutes than {names}.
@@ -88,7 +88,7 @@ All ten fillings of an image by {names} are one, to what the eye can see: z tell
 """
 BESIDE = """
 {name} once more, {all} models on one GPU, for {minutes:.1f} minutes and
-{steps:,} steps{changed}: {scores}.
+{steps:,} steps{changed}: {scores}{drawn}.
 """
 CHANGES = {
     "turned": "of drawings turned and mirrored in eight ways",

@@ -1,6 +1,7 @@
 """What docs/images.md remarks on the results of a set of images, if there is cause."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,8 +63,11 @@ def listed(names: Sequence[str]) -> str:
 
 
 def classifiers(own: Mapping[str, Result]) -> list[str]:
-    """Return that several classifiers judged the models, if so."""
-    return [] if len({digest(r) for r in own.values()}) == 1 else CLASSIFIERS.splitlines()
+    """Return which models were judged by other classifiers than the rest, if any."""
+    each = {NAMES_OF[model]: digest(result) for model, result in own.items()}
+    ((most, _),) = Counter(each.values()).most_common(1)
+    names = [name for name, found in each.items() if found != most]
+    return CLASSIFIERS.format(names=listed(names)).splitlines() if names else []
 
 
 def digest(result: Result) -> str:
@@ -74,15 +78,22 @@ def digest(result: Result) -> str:
 def other_training(line: Result) -> str:
     """Return what a model reached that was trained another time, beside others."""
     changed = "".join(f" {CHANGES[name]}" for name in line.get("changed", ()))
-    scores = f"{line['psnr']:.3f} dB, {line['precision']:.3f} and {line['recall']:.3f}"
+    drawn = f"; with pixels drawn {three(line, 'drawn_')}" if "drawn_psnr" in line else ""
     return BESIDE.format(
         name=NAMES_OF[line["model"]],
         all=line["side_by_side"],
         changed=changed,
         minutes=line["minutes"],
         steps=line["steps"],
-        scores=scores,
+        scores=three(line),
+        drawn=drawn,
     )
+
+
+def three(line: Result, prefix: str = "") -> str:
+    """Return PSNR of the mean, precision and recall."""
+    psnr, precision, recall = (line[f"{prefix}{name}"] for name in COMPARED)
+    return f"{psnr:.3f} dB, {precision:.3f} and {recall:.3f}"
 
 
 def fewer(own: Mapping[str, Result]) -> str:

@@ -224,6 +224,8 @@ def test_what_was_trained_another_time_stands_with_its_data_set() -> None:
     own = text.split("## Omniglot\n")[1].split("\n## ")[0]
     assert f"VAEAC {ran}: 21.234 dB, 0.914 and 0.987." in own
     assert f"VQ-VAE {ran} of drawings turned and mirrored in eight ways: 21.234 dB" in own
+    more = page(judged("mnist", "vqvae"), beside=[line | {"dataset": "mnist"} | drawn()["metrics"]])
+    assert "0.987; with pixels drawn 21.134 dB, 0.814 and 0.887.\n" in more
 
 
 def test_a_peer_with_fewer_minutes_is_said_to_have_had_them() -> None:
@@ -283,13 +285,15 @@ def test_a_model_whose_fillings_are_all_one_is_named() -> None:
 
 def test_scores_of_several_classifiers_are_said_to_be_so() -> None:
     one, two = judged("mnist", "conv"), judged("mnist", "vdvae")
-    said = "were trained alike for each method"
+    said = "By other classifiers than the rest"
     assert said in page(one, two)
     same, other = {"extractor": {"digest": "abc"}}, {"extractor": {"digest": "def"}}
     assert said in page(one | same, two | other)
     assert said in page(one | same, two)
     assert said not in page(one | same, two | same)
     assert said not in page(one | same, two | same, judged("omniglot", "vdvae") | other)
+    peer = judged("mnist", "vaeac")
+    assert f"{said}, trained alike, were judged: plain VAE." in page(one, two | same, peer | same)
 
 
 def test_a_step_of_another_network_than_that_of_the_result_says_so() -> None:
