@@ -5,7 +5,9 @@ Usage: POSTMATCH_DATA=... python benchmarks/inpainting_beside.py celeba-vqvae ce
        POSTMATCH_DATA=... python benchmarks/inpainting_beside.py mnist-conv --steps 2 --test-rows 24
 
 Each model has a process of its own, which runs the command that docs/images.md names for it, so
-that all have the same minutes of the same device. The classifiers are trained before all else.
+that all have the same minutes of the same device. A GPU takes turns with them, unless NVIDIA's MPS
+runs, which `nvidia-cuda-mps-control -d` starts: then it works on several at once, and two models of
+faces took a quarter more steps in a minute. The classifiers are trained before all else.
 Results, pictures and `<model>.log` go to the folder, weights to weights/ in it. Prints one JSON
 line for each model that was judged, in the form of the lines of results/inpainting_beside.jsonl;
 ends with 1 if any was not, having let the others go on.
