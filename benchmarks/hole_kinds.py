@@ -5,7 +5,7 @@ Usage: POSTMATCH_DATA=... python benchmarks/hole_kinds.py omniglot --models vdva
 
 Prints one JSON line for each model; results/hole_kinds.jsonl is what docs/images.md reads. Test
 images are drawn at random, with one draw of masks, the same for all models. Shipped models are
-judged, and peers whose weights `benchmarks/baselines/image_run.py` has left in results/.
+judged; of peers, and of faces, those whose results and weights are in results/.
 
 Of every kind of hole stand `images`, how many there are, and `psnr`, that of the mean of ten draws.
 `error` is the squared error of a pixel that the mean of very many draws would have, and `spread`
@@ -29,8 +29,8 @@ from postmatch.image_metrics import psnr
 from postmatch.models import device_of
 from postmatch.randomness import seeded
 from postmatch.recipes.inpainting import masks_of
-from postmatch.recipes.inpainting_config import Dataset
-from postmatch.recipes.inpainting_run import result_path, weights_path
+from postmatch.recipes.inpainting_config import DATASETS, Dataset
+from postmatch.recipes.inpainting_run import read_model, result_path, weights_path
 from postmatch.recipes.inpainting_scores import DRAWS, Filler, decoder, filler
 from postmatch.recipes.results import provenance
 
@@ -39,7 +39,6 @@ sys.path.insert(0, str(Path(__file__).parent / "baselines"))
 import image_run
 import image_vaeac
 
-DATASETS: tuple[Dataset, ...] = ("mnist", "omniglot")  # on black, so that a hole can be blank
 MODELS = ("vdvae", "vqvae", "vaeac")
 TRAINED = ("train_minutes", "steps", "commit")  # what is told of a training
 AT_ONCE = 50  # images
@@ -66,7 +65,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("dataset", choices=DATASETS)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["vdvae", "vqvae"])
     parser.add_argument("--images", type=int, default=1_000, help="how many are filled at most")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="where peers are")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where others are")
     parser.add_argument("--device", default="auto", help="cuda, cpu, or auto")
     return parser.parse_args(argv)
 
@@ -83,13 +82,15 @@ def asked(dataset: Dataset, count: int, device: torch.device) -> tuple[Tensor, T
 def filler_of(
     dataset: Dataset, model: str, folder: Path, device: torch.device
 ) -> tuple[Filler, dict[str, Any]]:
-    """Return what fills images, a model that is shipped or a peer, and the result it comes with."""
-    if model != image_run.MODEL:
-        name = f"{dataset}-{model}"
+    """Return what fills images, and the result it comes with."""
+    if (name := f"{dataset}-{model}") in zoo.names():
         return filler(decoder(zoo.pretrained(name, device=device))), zoo.describe(name)
     files = (place(folder, dataset, model) for place in (result_path, weights_path))
-    result, peer = image_run.read_model(*files, device)
-    return filler(image_vaeac.decoder(peer)), result
+    if model == image_run.MODEL:
+        result, peer = image_run.read_model(*files, device)
+        return filler(image_vaeac.decoder(peer)), result
+    result, ours = read_model(*files, device)
+    return filler(decoder(ours)), result
 
 
 def kinds_of(x: Tensor, observed: Tensor) -> dict[str, Tensor]:

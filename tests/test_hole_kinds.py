@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from postmatch.conditioning import MatchedVAE
 from postmatch.recipes.inpainting_config import Dataset
+from small_codes import small_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -81,3 +83,26 @@ def test_every_model_has_a_line_about_the_same_images(
     assert lines[0]["kinds"] == lines[1]["kinds"]
     assert [total for model, total in seen if model == "vqvae"] == [t for _, t in seen[2:]]
     assert lines[0]["kinds"]["all"]["spread"] == 0.0
+
+
+def test_a_model_that_is_not_shipped_is_read_from_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = []
+
+    def read(*files: Path | torch.device) -> tuple[dict[str, Any], MatchedVAE]:
+        asked.append(files)
+        return {"steps": 7}, small_model(channels=3)
+
+    monkeypatch.setattr(hole_kinds, "read_model", read)
+    device = torch.device("cpu")
+    fill, result = hole_kinds.filler_of("celeba", "vqvae", tmp_path, device)
+    name = "inpainting-celeba-vqvae"
+    kept = tmp_path / "weights" / f"{name}.safetensors"
+    assert asked == [(tmp_path / f"{name}.json", kept, device)]
+    assert result == {"steps": 7}
+    x = torch.rand(2, 3, 12, 12)
+    assert fill(x, torch.ones(2, 1, 12, 12, dtype=torch.bool)).shape == (10, 2, 3, 12, 12)
+    _, shipped = hole_kinds.filler_of("mnist", "vqvae", tmp_path, device)
+    assert shipped["name"] == "mnist-vqvae"
+    assert len(asked) == 1
