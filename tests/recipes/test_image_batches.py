@@ -57,19 +57,19 @@ def test_images_that_are_not_square_are_not_turned() -> None:
         batches(5, turned=True)
 
 
-def test_images_are_moved_each_by_its_own_way() -> None:
+def test_images_are_moved_each_by_its_own_way_and_their_edges_repeated() -> None:
     x = torch.arange(1.0, 13.0).view(1, 1, 3, 4).repeat(3, 1, 1, 1)
     found = moved(x, torch.tensor([0, 1, -2]), torch.tensor([0, -1, 2]), most=2)
     assert_close(found[0], x[0])
-    assert_close(found[1, 0], torch.tensor([[0.0, 0, 0, 0], [2, 3, 4, 0], [6, 7, 8, 0]]))
-    assert_close(found[2, 0], torch.tensor([[0.0, 0, 9, 10], [0, 0, 0, 0], [0, 0, 0, 0]]))
+    assert_close(found[1, 0], torch.tensor([[2.0, 3, 4, 4], [2, 3, 4, 4], [6, 7, 8, 8]]))
+    assert_close(found[2, 0], torch.tensor([9.0, 9, 9, 10]).expand(3, -1))
 
 
 @pytest.mark.parametrize("shift", [1, 2])
 def test_every_shift_comes_up(shift: int) -> None:
     draw = batches(5, shift=shift)
     drawn = torch.cat([draw() for _ in range(100)])
-    padded = torch.nn.functional.pad(images() / 255.0, (shift,) * 4)
+    padded = torch.nn.functional.pad(images() / 255.0, (shift,) * 4, mode="replicate")
     ways = [(i, j) for i in range(2 * shift + 1) for j in range(2 * shift + 1)]
     found = torch.stack(
         [(drawn[:, None] == padded[:, :, i : i + 4, j : j + 3]).flatten(2).all(2).any(1)

@@ -18,7 +18,7 @@ class ImageBatches:
         size: Images per batch, at most as many as there are.
         generator: On the device of the images.
         mirrored: Whether half of them, at random, are mirrored left to right.
-        shift: By how many pixels each is moved at most, along both axes; zeros move in.
+        shift: By how many pixels each is moved at most, along both axes; edges are repeated.
         turned: Whether each is turned and mirrored at random, in one of the eight ways of a square.
     """
 
@@ -58,7 +58,7 @@ class ImageBatches:
 
 
 def moved(x: Tensor, down: Tensor, right: Tensor, most: int) -> Tensor:
-    """Return images each moved by its own number of pixels, with zeros where nothing was.
+    """Return images each moved by its own number of pixels, with its edge where nothing was.
 
     Args:
         x: ``(batch, channels, height, width)``.
@@ -72,6 +72,6 @@ def moved(x: Tensor, down: Tensor, right: Tensor, most: int) -> Tensor:
         for by, length in ((down, height), (right, width))
     )
     place = rows[:, :, None] * (width + 2 * most) + columns[:, None]  # (batch, height, width)
-    around = F.pad(x, (most,) * 4).flatten(2)
+    around = F.pad(x, (most,) * 4, mode="replicate").flatten(2)
     found = around.gather(2, place.flatten(1)[:, None].expand(-1, channels, -1))
     return found.view(batch, channels, height, width)
