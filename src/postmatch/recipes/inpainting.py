@@ -65,7 +65,8 @@ def build(config: Config) -> MatchedVAE:
             dropout=c.dropout,
             context_dropout=c.context_dropout,
         )
-    layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
+    sizes = (c.width, c.bottleneck, c.latent_channels)
+    layout = HierarchyLayout(c.encoder, c.decoder, *sizes, c.back)
     return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))
 
 

@@ -26,6 +26,7 @@ class Config:
         model: Which VAE.
         encoder: Layout of a hierarchy's way up; see :class:`HierarchyLayout`.
         decoder: Layout of its way down.
+        back: Layout of the way back of its encoder of partly seen images.
         width: Channels of a hierarchy.
         bottleneck: Channels inside its blocks.
         latent_channels: Of each of its latent images.
@@ -70,6 +71,7 @@ class Config:
     model: Model
     encoder: str = ""
     decoder: str = ""
+    back: str = ""
     width: int = 192
     bottleneck: int = 48
     latent_channels: int = 16
@@ -192,6 +194,7 @@ def _hierarchy(dataset: Dataset) -> Config:
             "vdvae",
             encoder="64x2,64d2,32x6,32d2,16x6,16d2,8x4,8d2,4x2,4d4,1x2",
             decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9,64m32",
+            back="4x1,8x2,16x3,32x3",
             guess=1.0,
             steps=100_000,
             batch_size=32,
