@@ -12,8 +12,10 @@ images with one draw of masks.{blank} **Error** is the mean
 squared error that the mean of very many draws would have, in thousandths, and **spread** the
 variance of draws, both of the holes to their left. They are equal if draws are what the truth might
 be. The mean of ten draws has the error + spread / 10, so that it favours draws which are too much
-alike.
+alike.{imputed}
 """
+IMPUTED = """ **Impute** is the PSNR of what `impute` returns, the mean of 32 draws that are spread
+evenly, so that next to nothing of the spread is left."""
 BLANK = """ {images} of their holes have no stroke in them, and there an error
 that nobody can see decides; what stands below **strokes** leaves these out."""
 ORDER = "By strokes alone the order is: {names}.\n"
@@ -38,18 +40,24 @@ def holes(
         return ""
     kinds = next(iter(own.values()))["kinds"]
     blank = BLANK.format(**kinds["blank"]) if kinds["blank"]["images"] else ""
-    text = TEXT.format(images=kinds["all"]["images"], blank=blank)
+    known = any("imputed" in line["kinds"]["all"] for line in own.values())
+    told = IMPUTED if known else ""
+    text = TEXT.format(images=kinds["all"]["images"], blank=blank, imputed=told)
     if blank:
         order = sorted(own, key=lambda model: -inked(own[model]["kinds"]))
         text += ORDER.format(names=", ".join(names[model] for model in order))
     others = [model for model, line in own.items() if is_other(line, results.get(model))]
     for model in others:
-        told = own[model]["trained"]
-        text += OTHER.format(name=names[model], minutes=told["train_minutes"], steps=told["steps"])
-    headings = ["method", "all", *(["no stroke", "strokes"] if blank else [])]
+        trained = own[model]["trained"]
+        minutes, steps = trained["train_minutes"], trained["steps"]
+        text += OTHER.format(name=names[model], minutes=minutes, steps=steps)
+    headings = ["method", "all", *(["impute"] if known else [])]
+    headings += ["no stroke", "strokes"] if blank else []
     for kind in INKED.values():
         headings += [kind, "error", "spread"]
-    return "\n".join([text, *table(headings, [row(names[m], own[m]) for m in own]), ""])
+    return "\n".join(
+        [text, *table(headings, [row(names[m], own[m], imputed=known) for m in own]), ""]
+    )
 
 
 def is_other(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> bool:
@@ -57,15 +65,15 @@ def is_other(line: Mapping[str, Any], result: Mapping[str, Any] | None) -> bool:
     return result is None or any(line["trained"][each] != result[each] for each in line["trained"])
 
 
-def row(name: str, line: Mapping[str, Any]) -> list[str]:
-    """Return the cells of one model."""
+def row(name: str, line: Mapping[str, Any], *, imputed: bool) -> list[str]:
+    """Return the cells of one model, with an empty one if it alone does not know ``imputed``."""
     kinds = line["kinds"]
-    values = [kinds["all"]["psnr"]]
+    values = [kinds["all"]["psnr"], *([kinds["all"].get("imputed")] if imputed else [])]
     if kinds["blank"]["images"]:
         values += [kinds["blank"]["psnr"], inked(kinds)]
     for kind in map(kinds.get, INKED):
         values += [kind["psnr"], 1e3 * kind["error"], 1e3 * kind["spread"]]
-    return [name, *(f"{value:.2f}" for value in values)]
+    return [name, *("" if value is None else f"{value:.2f}" for value in values)]
 
 
 def inked(kinds: Mapping[str, Mapping[str, Any]]) -> float:

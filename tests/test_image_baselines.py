@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "baselines"))
 
 import image_run
 import image_vaeac
-from image_vaeac import Config, ImageVAEAC, build, config_of, decoder, fit
+from image_vaeac import Config, ImageVAEAC, build, config_of, decoder, fit, imputer
 
 CPU = torch.device("cpu")
 SIDE = 12  # of the images that a model is trained on for long
@@ -162,6 +162,20 @@ def test_draws_are_means_of_the_generator_at_draws_of_the_prior() -> None:
         powers = [values[:, hidden].double() ** moment for values in (many, own)]
         error = torch.stack([p.var(0) / 200 for p in powers]).sum(0).sqrt()
         assert ((powers[0].mean(0) - powers[1].mean(0)).abs() < 6.0 * error).all()
+
+
+def test_what_it_imputes_is_the_mean_of_very_many_draws() -> None:
+    x, observed = some_images(rows=2)
+    model = build(small()).eval()
+    with torch.no_grad():
+        model.generator.first.weight.mul_(30.0)
+        many = filler(decoder(model, 2_000))(x, observed)
+        even, fewer = (imputer(model, count)(x, observed) for count in (512, 1))
+    hidden = ~observed.expand_as(x)
+    error = (many[:, hidden].var(0) / 2_000).sqrt()
+    assert ((even - many.mean(0))[hidden].abs() < 6.0 * error).all()
+    assert ((fewer - many.mean(0))[hidden].abs() > 6.0 * error).any()
+    assert torch.equal(even[~hidden], x[~hidden])
 
 
 # Its training

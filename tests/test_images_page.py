@@ -164,6 +164,19 @@ def test_kinds_of_holes_stand_below_their_data_set() -> None:
     assert "hole_kinds.py" not in page(judged("mnist", "vdvae"), kinds=lines)
 
 
+def test_what_impute_returns_has_a_column_where_it_is_known() -> None:
+    ours, peer = line_of("vdvae"), line_of("vaeac")
+    results = judged("omniglot", "vdvae"), judged("omniglot", "vaeac")
+    assert "**Impute**" not in page(*results, kinds=[ours, peer])
+    ours["kinds"]["all"]["imputed"] = 22.5
+    text = page(*results, kinds=[ours, peer])
+    assert "the mean of 32 draws" in text
+    assert "| method | all | impute | no stroke |" in text
+    found = {name: cells for name, *cells in rows_of(text, "Omniglot")[-2:]}
+    assert found["VDVAE"][:3] == ["22.25", "22.50", "60.00"]
+    assert found["VAEAC"][:3] == ["22.25", "", "60.00"]
+
+
 def test_where_all_holes_have_strokes_nothing_is_said_of_others() -> None:
     line = line_of("vdvae") | {"dataset": "mnist"}
     line["kinds"]["blank"] = {"images": 0, "psnr": None, "error": None, "spread": None}

@@ -17,14 +17,14 @@ from torch.distributions import Distribution, kl_divergence
 from torch.nn import functional as F
 
 from postmatch.distributions.discretised import DiscretisedLogistics, num_logistic_maps
-from postmatch.distributions.noise import draw
+from postmatch.distributions.noise import draw, from_noise, noise_size, quasi_uniform
 from postmatch.nets.linear import Linear
 from postmatch.partial import DiagonalHead
 from postmatch.randomness import seeded
 from postmatch.recipes.image_batches import ImageBatches
 from postmatch.recipes.inpainting import masks_of
 from postmatch.recipes.inpainting_config import CHANNELS, DATASETS, SIZES, Dataset
-from postmatch.recipes.inpainting_scores import DRAWS, Decoder
+from postmatch.recipes.inpainting_scores import DRAWS, Decoder, Imputer, filled
 from postmatch.training.checkpoints import Checkpoints, run_on
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Precision, Progress, Report, plan_of
@@ -242,6 +242,21 @@ def decoder(model: ImageVAEAC, num_draws: int = DRAWS) -> Decoder:
         return DiscretisedLogistics(outputs, model.channels)
 
     return decode
+
+
+def imputer(model: ImageVAEAC, num_draws: int = 32) -> Imputer:
+    """Return what completes images by draws of z that are spread as evenly as those of our own."""
+
+    @torch.no_grad()
+    def impute(x: Tensor, observed: Tensor) -> Tensor:
+        prior, maps = model.read(x, observed)
+        size = noise_size(prior)
+        assert size is not None
+        drawn = from_noise(prior, quasi_uniform(num_draws, size, 0, x.device))
+        means = [model.generate(z, maps).mean for z in drawn]
+        return filled(x, observed, torch.stack(means).mean(0))
+
+    return impute
 
 
 def build(config: Config) -> ImageVAEAC:

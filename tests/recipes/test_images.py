@@ -7,13 +7,22 @@ import pytest
 import torch
 from torch import Tensor
 from torch.distributions import Independent, Normal
+from torch.testing import assert_close
 
+from postmatch.conditioning import MatchedVAE
 from postmatch.image_masks import HiddenHalf, mnist_masks
 from postmatch.masks import Bernoulli
+from postmatch.partial import PartialEncoder
 from postmatch.randomness import seeded
 from postmatch.recipes.features import features_of, fit_classifier, kept_classifier
 from postmatch.recipes.gallery import HIDDEN, gallery, masked
-from postmatch.recipes.inpainting_scores import asked, filler, inpainting_scores, zero_decoder
+from postmatch.recipes.inpainting_scores import (
+    asked,
+    filler,
+    imputer,
+    inpainting_scores,
+    zero_decoder,
+)
 from postmatch.vaes.base import VAE
 
 
@@ -175,6 +184,32 @@ def test_an_encoder_without_a_match_sees_zeros_in_the_holes() -> None:
     assert filled.shape == (3, 2, 1, 4, 4)
     assert torch.equal(filled[..., :2], x[..., :2].expand(3, -1, -1, -1, -1))
     assert filled[..., 2:].max() < 1e-3
+
+
+class Blank(PartialEncoder):
+    """Tells nothing but how bright images are."""
+
+    def __init__(self, mean: float) -> None:
+        super().__init__()
+        self.mean = mean
+
+    def forward(self, x: Tensor, observed: Tensor) -> Independent:
+        """Return the same for every pixel."""
+        return Independent(Normal(torch.full_like(x, self.mean), 0.5), 3)
+
+
+@pytest.mark.parametrize(("mean", "expected"), [(0.8, 0.8), (1.5, 1.0)])
+def test_images_are_imputed_as_a_conditional_does_and_stay_images(
+    mean: float, expected: float
+) -> None:
+    x, observed = torch.full((2, 1, 4, 4), 0.5), torch.zeros(2, 1, 4, 4, dtype=torch.bool)
+    observed[..., :2] = True
+    model = MatchedVAE(Echo(), Blank(mean))
+    completed = imputer(model)(x, observed)
+    assert torch.equal(completed, model.given(x, observed).impute().clamp(0.0, 1.0))
+    # A third of the standard error that as many independent draws have, .5 / sqrt(32).
+    assert_close(completed[..., 2:], torch.full((2, 1, 4, 2), expected), atol=0.03, rtol=0.0)
+    assert torch.equal(completed[..., :2], x[..., :2])
 
 
 def test_a_gallery_shows_images_what_is_seen_and_what_was_filled() -> None:

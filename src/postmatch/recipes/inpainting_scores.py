@@ -26,6 +26,9 @@ Decoder = Callable[[Tensor, Tensor], Distribution]
 Filler = Callable[[Tensor, Tensor], Tensor]
 """From images and what is observed of them to ``(samples, batch, channels, height, width)``."""
 
+Imputer = Callable[[Tensor, Tensor], Tensor]
+"""From images and what is observed of them to completed ones, ``(batch, channels, ...)``."""
+
 
 def decoder(model: MatchedVAE, num_draws: int = DRAWS) -> Decoder:
     """Return what decodes draws of z given what is observed."""
@@ -54,9 +57,22 @@ def filler(decode: Decoder) -> Filler:
 
     @torch.no_grad()
     def fill(x: Tensor, observed: Tensor) -> Tensor:
-        return _filled(x, observed, decode(x, observed).mean)
+        return filled(x, observed, decode(x, observed).mean)
 
     return fill
+
+
+def imputer(model: MatchedVAE) -> Imputer:
+    """Return what completes images as :meth:`Conditional.impute` does if it is told nothing else.
+
+    That is by the mean of its number of draws of z, which are spread evenly.
+    """
+
+    @torch.no_grad()
+    def impute(x: Tensor, observed: Tensor) -> Tensor:
+        return filled(x, observed, model.given(x, observed).impute())
+
+    return impute
 
 
 def inpainting_scores(
@@ -125,8 +141,8 @@ def _one_draw(
     count = _ON_A_GPU if images.is_cuda else 1
     for x, observed in asked(images, masks, generator, count):
         pixels = decode(x, observed)
-        means.add(_filled(x, observed, pixels.mean), x)
-        drawn.add(_filled(x, observed, pixels.sample()), x)
+        means.add(filled(x, observed, pixels.mean), x)
+        drawn.add(filled(x, observed, pixels.sample()), x)
     own, other = (fillings.scores(real, seed) for fillings in (means, drawn))
     return own | {f"drawn_{name}": value for name, value in other.items()}
 
@@ -141,11 +157,11 @@ class _Fillings:
         self.of_each: list[Tensor] = []
         self.found: list[Tensor] = []
 
-    def add(self, filled: Tensor, x: Tensor) -> None:
-        self.of_mean.append(psnr(filled, x))
-        self.of_each.append(psnr_per_sample(filled, x))
+    def add(self, fillings: Tensor, x: Tensor) -> None:
+        self.of_mean.append(psnr(fillings, x))
+        self.of_each.append(psnr_per_sample(fillings, x))
         which = torch.arange(len(x), device=x.device)
-        self.found.append(self.features(filled[which % len(filled), which]).cpu())
+        self.found.append(self.features(fillings[which % len(fillings), which]).cpu())
 
     def scores(self, real: Tensor, seed: int) -> dict[str, float]:
         looks = precision_recall(real, torch.cat(self.found), seed=seed)
@@ -157,7 +173,8 @@ class _Fillings:
         }
 
 
-def _filled(x: Tensor, observed: Tensor, pixels: Tensor) -> Tensor:
+def filled(x: Tensor, observed: Tensor, pixels: Tensor) -> Tensor:
+    """Return images with these pixels where none are observed, in [0, 1]."""
     return torch.where(observed, x, pixels.clamp(0.0, 1.0))
 
 
