@@ -96,7 +96,7 @@ CHANGES = {
     "turned": "of drawings turned and mirrored in eight ways",
     "guess": "(half of the minutes alone) without guesses and with levels of 64 x 64",
     "fine_width": "without layers of the size of the images in its second network",
-    "back": "(half of the minutes alone) with a way back in its partial encoder",
+    "back": "(more than half of the minutes alone) with a way back in its partial encoder",
     "guesses": "with guesses of hidden pixels and one level of 28 x 28",
 }
 GALLERY = """
