@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.nets.hierarchy_layout import HierarchyLayout
-from postmatch.recipes import inpainting
+from postmatch.recipes import inpainting, inpainting_jointly
 from postmatch.recipes.guessing import Guessing
 from postmatch.recipes.inpainting_config import config_of
 from postmatch.vaes.hierarchical import HierarchicalVAE, hierarchical_vae
@@ -112,7 +112,7 @@ def test_training_a_hierarchy_trains_its_guess_and_leaves_no_trace_of_it(
         before.extend(p.detach().clone() for p in seen[-1].layers.parameters())
         return seen[-1]
 
-    monkeypatch.setattr(inpainting, "Guessing", remember)
+    monkeypatch.setattr(inpainting_jointly, "Guessing", remember)
     small = {"encoder": "28x1,28d2,14x1,14d2,7d7,1x1", "decoder": "1x1,7m1,14m7,28m14"}
     config = dataclasses.replace(
         config_of("mnist", "vdvae"), **small, width=12, bottleneck=4, latent_channels=2,

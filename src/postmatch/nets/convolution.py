@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from postmatch.nets.kernels import can_fuse
-from postmatch.nets.linear import GradientPlaces, fill_bias, places_of
+from postmatch.nets.linear import GradientPlaces, fill_bias, places_of, value_of
 
 _SETTING = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, and the rest
 _MOST_CHANNELS = 64  # of which a kernel can hold three sums in its registers
@@ -39,7 +39,7 @@ class Convolution(nn.Module):
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     places = places_of(weight)
     if places is None:
-        return _convolve(x, weight, bias)
+        return _convolve(x, value_of(weight), None if bias is None else value_of(bias))
     found: Tensor = _Convolution.apply(x, weight, bias, places)  # type: ignore[no-untyped-call]
     return found
 

@@ -39,7 +39,8 @@ class GradientPlaces:
     Args:
         places: A tensor of zeros for each parameter, of its shape.
         halves: The same in half precision, with the values, if layers compute in it: turned into
-            it all at once, which takes one pass in place of one for each layer.
+            it all at once, which takes one pass in place of one for each layer. Parameters that
+            are not trained may have values here, and no places.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, mask: Tensor | None =
     """Return the affine map of ``x`` by a weight of which a mask may hold some entries at zero."""
     places = places_of(weight)
     if places is None:
+        weight, bias = value_of(weight), None if bias is None else value_of(bias)
         return F.linear(x, weight if mask is None else weight * mask, bias)
     masked = places.value(weight) if mask is None else weight.detach() * mask
     mapped: Tensor = _Linear.apply(x, masked, weight, bias, mask, places)  # type: ignore[no-untyped-call]
@@ -137,6 +139,12 @@ def places_of(weight: Tensor) -> GradientPlaces | None:
     if places is None or weight not in places.places or not torch.is_grad_enabled():
         return None
     return places
+
+
+def value_of(parameter: Tensor) -> Tensor:
+    """Return a parameter, or if it is not trained its value of the precision wanted here."""
+    places = _local.places
+    return parameter if places is None or parameter.requires_grad else places.value(parameter)
 
 
 class _Linear(torch.autograd.Function):

@@ -13,21 +13,19 @@ import torch
 from torch import Tensor
 
 from postmatch.conditioning import MatchedVAE
-from postmatch.distributions.hierarchy import Hierarchy
 from postmatch.image_masks import celeba_masks, mnist_masks, omniglot_masks
 from postmatch.masks import MaskDistribution
 from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.randomness import seeded
 from postmatch.recipes import mnist_latent
-from postmatch.recipes.guessing import Guessing
 from postmatch.recipes.image_batches import ImageBatches
 from postmatch.recipes.inpainting_codes import code_model, fit_codes
 from postmatch.recipes.inpainting_config import CHANNELS, SIZES, Config, Dataset
+from postmatch.recipes.inpainting_jointly import fit_jointly
 from postmatch.training.checkpoints import Checkpoints, run_on
-from postmatch.training.engine import train
-from postmatch.training.plan import Losses, Plan, Progress, Report, plan_of
+from postmatch.training.plan import Plan, Progress, Report, plan_of
 from postmatch.training.signals import signals_noted
-from postmatch.vaes.hierarchical import HierarchicalVAE, hierarchical_vae
+from postmatch.vaes.hierarchical import hierarchical_vae
 
 _JUDGED = 1_000  # images that choose the weights
 _MASKS: dict[Dataset, Callable[[], MaskDistribution]] = {
@@ -101,7 +99,7 @@ def fit(
     with seeded(seed), signals_noted() as noted:
         model = (build(config) if model is None else model).to(device)
         how: dict[str, Any] = {"checkpoints": places, "stop": noted, "show": show}
-        together = functools.partial(_fit_together, guess=config.guess)
+        together = functools.partial(fit_jointly, guess=config.guess, alone=config.partial_alone)
         train_all = fit_codes if config.model == "vqvae" else together
         how_drawn = (config.batch_size, generator, config.mirrored, config.shift, config.turned)
         report = train_all(
@@ -127,51 +125,3 @@ def _can_compile(device: torch.device) -> bool:
     compilers = (os.environ.get("CC", "cc"), "gcc", "clang")
     found = find_spec("triton") is not None and any(map(shutil.which, compilers))
     return device.type == "cuda" and found
-
-
-def _fit_together(
-    model: MatchedVAE,
-    batch: ImageBatches,
-    held_out: Tensor,
-    masks: MaskDistribution,
-    plan: Plan,
-    *,
-    guess: float = 0.0,
-    **how: Any,
-) -> Report:
-    """Train VAE and partial encoder at once; arguments are those of :func:`fit_codes`.
-
-    With ``guess``, the weight of that, the partial encoder of a hierarchy guesses pixels, too.
-    """
-    generator = batch.generator
-    guessing = Guessing(model, batch()).to(generator.device) if guess else None
-
-    def losses_of(x: Tensor, noise: torch.Generator) -> Losses:
-        observed = masks.sample((len(x), 1, *x.shape[2:]), noise)
-        if guessing is None:
-            return model.losses(x, None, observed, generator=noise)
-        assert isinstance(model.vae, HierarchicalVAE)
-
-        def guessed(posterior: Hierarchy) -> Tensor:
-            return guess * guessing.loss(posterior, x, observed)
-
-        each = model.vae.losses_with(
-            model.partial, x, None, observed, generator=noise, guess=guessed
-        )
-        return {name: loss.mean() for name, loss in each.items()}
-
-    def validate() -> float:
-        fixed = torch.Generator(generator.device).manual_seed(0)
-        parts = torch.split(held_out, batch.size)
-        each = [(losses_of(part / 255.0, fixed), len(part)) for part in parts]
-        found = [(losses["vae"] + losses["match"]) * rows for losses, rows in each]
-        return float(sum(found)) / len(held_out)
-
-    return train(
-        guessing or model,
-        lambda _: losses_of(batch(), generator),
-        plan,
-        validate=validate if len(held_out) else None,
-        generators=[generator],
-        **how,
-    )

@@ -25,6 +25,7 @@ from postmatch.partial import MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
 from postmatch.recipes.guessing import Guessing
 from postmatch.recipes.image_batches import ImageBatches
+from postmatch.recipes.phases import below, between, joined, parted
 from postmatch.training.checkpoints import Checkpoints
 from postmatch.training.engine import train
 from postmatch.training.plan import Losses, Plan, Progress, Report
@@ -123,14 +124,14 @@ def fit_codes(
     if vae.log_scale is not None:
         vae.log_scale.requires_grad_(True)
     # The codebook follows the encoder as it is, not an average of it, so that is what is kept.
-    early, late = _parts(plan)
+    early, late = parted(plan, _FIRST)
     first = train(
         vae,
         reconstruct,
         dataclasses.replace(early, average=0.0, compiled=False),
         generators=[generator],
-        show=_between(0.0, _FIRST, show),
-        checkpoints=_below(checkpoints, "codes"),
+        show=between(0.0, _FIRST, show),
+        checkpoints=below(checkpoints, "codes"),
         stop=stop,
     )
     if first.stopped_by == "interruption":
@@ -143,14 +144,12 @@ def fit_codes(
         masks,
         late,
         generator=generator,
-        show=_between(_FIRST, 1.0, show),
-        checkpoints=_below(checkpoints, "posterior"),
+        show=between(_FIRST, 1.0, show),
+        checkpoints=below(checkpoints, "posterior"),
         stop=stop,
     )
     model.requires_grad_(True)
-    second.steps += first.steps
-    second.seconds += first.seconds
-    return second
+    return joined(first, second)
 
 
 def _fit_posterior(
@@ -199,35 +198,3 @@ def _train_only(model: nn.Module, *parts: nn.Module) -> None:
     model.requires_grad_(False)
     for part in parts:
         part.requires_grad_(True)
-
-
-def _parts(plan: Plan) -> tuple[Plan, Plan]:
-    """Return plans for the VQ-VAE and for what comes after it, which share steps and time."""
-    steps = max(1, round(_FIRST * plan.steps))
-    shares = ((steps, _FIRST), (max(1, plan.steps - steps), 1.0 - _FIRST))
-    early, late = (
-        dataclasses.replace(plan, steps=count, max_seconds=share * plan.max_seconds)
-        for count, share in shares
-    )
-    return early, late
-
-
-def _below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
-    """Return where the states of one part go."""
-    if checkpoints is None:
-        return None
-    return dataclasses.replace(checkpoints, folder=checkpoints.folder / name)
-
-
-def _between(
-    start: float, end: float, show: Callable[[Progress], None] | None
-) -> Callable[[Progress], None] | None:
-    """Return what tells of one part as a part of all."""
-    if show is None:
-        return None
-
-    def told(progress: Progress) -> None:
-        fraction = start + (end - start) * progress.fraction
-        show(dataclasses.replace(progress, fraction=fraction))
-
-    return told

@@ -52,6 +52,8 @@ class Config:
         dropout: In both.
         context_dropout: In the network that tells the posterior of the image.
         guess: Weight of the pixels that the partial encoder of a hierarchy guesses as it learns.
+        partial_alone: The part of a training, its last, in which the partial encoder learns alone,
+            the VAE as it is; that of a VQ-VAE always does.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
         turned: Whether they are turned and mirrored in the eight ways of a square.
@@ -64,7 +66,8 @@ class Config:
         compiled: Whether a GPU's networks are compiled, which pays after some thousand steps.
 
     Raises:
-        ValueError: If ``guess`` is set for another model than a hierarchy.
+        ValueError: If ``guess`` is set for another model than a hierarchy, or ``partial_alone`` for
+            a VQ-VAE.
     """
 
     dataset: Dataset
@@ -96,6 +99,7 @@ class Config:
     dropout: float = 0.2
     context_dropout: float = 0.0
     guess: float = 0.0
+    partial_alone: float = 0.0
     mirrored: bool = False
     shift: int = 0
     turned: bool = False
@@ -118,6 +122,10 @@ class Config:
     def __post_init__(self) -> None:
         if self.guess and self.model in ("conv", "vqvae"):
             raise ValueError(f"guess is a setting of hierarchies, and {self.model} is none")
+        if self.partial_alone and self.model == "vqvae":
+            raise ValueError("partial_alone is no setting of vqvae, whose posterior always is")
+        if not 0.0 <= self.partial_alone < 1.0:
+            raise ValueError(f"partial_alone must be in [0, 1), got {self.partial_alone}")
 
 
 def config_of(dataset: Dataset, model: Model) -> Config:
@@ -196,7 +204,8 @@ def _hierarchy(dataset: Dataset) -> Config:
             decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9,64m32",
             back="4x1,8x2,16x3,32x3",
             guess=1.0,
-            steps=100_000,
+            partial_alone=0.5,
+            steps=200_000,
             batch_size=32,
             orthogonal_rate=0.005,
             mirrored=True,

@@ -103,6 +103,12 @@ def flatten(
     return [FlatParameters(members, kind, halved=halved) for kind, members in kinds.items()]
 
 
+def untrained_halves(module: nn.Module) -> dict[nn.Parameter, Half]:
+    """Return what is not trained of a module in bfloat16, and no place for gradients."""
+    frozen = [p for p in module.parameters() if not p.requires_grad]
+    return {p: Half(p.detach().to(torch.bfloat16), p.new_empty(0)) for p in frozen}
+
+
 def _starts(parameters: Iterable[Tensor], *, packed: bool) -> tuple[list[int], int]:
     """Return where each begins and the length of all, aligned as kernels like it unless packed."""
     starts, length = [], 0

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from postmatch.nets.linear import GradientPlaces
 from postmatch.training.adam import AdamW
 from postmatch.training.averaging import WeightAverage
-from postmatch.training.flat import flatten
+from postmatch.training.flat import flatten, untrained_halves
 from postmatch.training.muon import Muon
 from postmatch.training.parallel import average, num_processes, share
 from postmatch.training.plan import Losses, Plan, Precision
@@ -48,17 +48,16 @@ class Update:
         # CPU adding inside a product costs more than the pass over memory that it saves.
         self.device = next((p.device for p in module.parameters()), torch.device("cpu"))
         direct = self.device.type == "cuda" and not plan.compiled
-        self.flats = flatten(
-            module,
-            apart=plan.orthogonal if plan.orthogonal_rate > 0.0 else "none",
-            halved=direct and plan.precision == "bfloat16",
-        )
+        halved = direct and plan.precision == "bfloat16"
+        apart = plan.orthogonal if plan.orthogonal_rate > 0.0 else "none"
+        self.flats = flatten(module, apart=apart, halved=halved)
         self.vectors = [flat.vector for flat in self.flats]
         share([vector.detach() for vector in self.vectors])
         filled = self.flats if direct else []
         self.places = GradientPlaces(
             {p: at for flat in filled for p, at in flat.places.items()},
-            {p: half for flat in filled for p, half in flat.halves.items()},
+            {p: half for flat in filled for p, half in flat.halves.items()}
+            | (untrained_halves(module) if halved else {}),
         )
         self.fraction, self.rate, self.pull = torch.zeros(3, device=self.device).unbind()
         self.skipped, self.in_a_row = torch.zeros(2, device=self.device, dtype=torch.long).unbind()

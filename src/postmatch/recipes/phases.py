@@ -1,0 +1,45 @@
+"""Trainings of two parts, one after the other, that share steps, time and checkpoints."""
+
+import dataclasses
+from collections.abc import Callable
+
+from postmatch.training.checkpoints import Checkpoints
+from postmatch.training.plan import Plan, Progress, Report
+
+
+def parted(plan: Plan, first: float) -> tuple[Plan, Plan]:
+    """Return plans for both parts, of which the first has this share of steps and time."""
+    steps = max(1, round(first * plan.steps))
+    shares = ((steps, first), (max(1, plan.steps - steps), 1.0 - first))
+    early, late = (
+        dataclasses.replace(plan, steps=count, max_seconds=share * plan.max_seconds)
+        for count, share in shares
+    )
+    return early, late
+
+
+def below(checkpoints: Checkpoints | None, name: str) -> Checkpoints | None:
+    """Return where the states of one part go."""
+    if checkpoints is None:
+        return None
+    return dataclasses.replace(checkpoints, folder=checkpoints.folder / name)
+
+
+def between(
+    start: float, end: float, show: Callable[[Progress], None] | None
+) -> Callable[[Progress], None] | None:
+    """Return what tells of one part as a part of all."""
+    if show is None:
+        return None
+
+    def told(progress: Progress) -> None:
+        fraction = start + (end - start) * progress.fraction
+        show(dataclasses.replace(progress, fraction=fraction))
+
+    return told
+
+
+def joined(first: Report, second: Report) -> Report:
+    """Return the report of the second part, with the steps and the seconds of both."""
+    steps, seconds = first.steps + second.steps, first.seconds + second.seconds
+    return dataclasses.replace(second, steps=steps, seconds=seconds)
