@@ -31,7 +31,8 @@ ABOUT = {
   one pass. Ours has fewer levels of the full size than the paper's, and of faces one, as more of
   them stood idle. As long as it learns faces, its partial encoder guesses hidden pixels, too. That
   of faces now goes back from its smallest size as well, so that each level is told of what is far
-  away: after three minutes that was worth .09 dB (`results/way_back.jsonl`: one training each).""",
+  away: after three minutes that was worth .09 dB (`results/way_back.jsonl`: one training each).
+  And for the second half of its minutes it now learns alone, the VAE as it is, in shorter steps.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and is trained in the same way.""",
@@ -89,7 +90,7 @@ ALIKE = """
 All ten fillings of an image by {names} are one, to what the eye can see: z tells nothing.
 """
 BESIDE = """
-{name} once more, {all} models on one GPU, for {minutes:.1f} minutes and
+{name} once more, {beside}, for {minutes:.1f} minutes and
 {steps:,} steps{changed}: {scores}{drawn}.
 """
 CHANGES = {
@@ -97,6 +98,7 @@ CHANGES = {
     "guess": "(half of the minutes alone) without guesses and with levels of 64 x 64",
     "fine_width": "without layers of the size of the images in its second network",
     "back": "(more than half of the minutes alone) with a way back in its partial encoder",
+    "alone": "with guesses of hidden pixels, the partial encoder alone for the second half",
     "guesses": "with guesses of hidden pixels and one level of 28 x 28",
 }
 GALLERY = """

@@ -79,9 +79,10 @@ def other_training(line: Result) -> str:
     """Return what a model reached that was trained another time, beside others."""
     changed = "".join(f" {CHANGES[name]}" for name in line.get("changed", ()))
     drawn = f"; with pixels drawn {three(line, 'drawn_')}" if "drawn_psnr" in line else ""
+    count = line["side_by_side"]
     return BESIDE.format(
         name=NAMES_OF[line["model"]],
-        all=line["side_by_side"],
+        beside=f"{count} models on one GPU" if count > 1 else "alone on a GPU",
         changed=changed,
         minutes=line["minutes"],
         steps=line["steps"],

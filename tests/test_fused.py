@@ -1,5 +1,7 @@
 """Layers with their activations, by places and by autograd: the same numbers, on CPU and GPU."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,7 @@ from torch.testing import assert_close
 from postmatch.nets.convolution import Convolution
 from postmatch.nets.fused import activated, forked, gelu, mapped
 from postmatch.nets.linear import GradientPlaces, Half, Linear
+from postmatch.training.flat import untrained_halves
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
@@ -75,6 +78,74 @@ def test_float32_layers_keep_their_digits_among_halves() -> None:
         out.sum().backward()
     assert_close(out, layer(torch.ones(2, 6)))
     assert_close(places[layer.weight], torch.full((3, 6), 2.0))
+
+
+def other_halves(layer: nn.Module) -> dict[nn.Parameter, Half]:
+    """Return halves that are far from what the layer holds, so that it shows which are used."""
+    return {p: Half((1.0 - p.detach()).bfloat16(), p.new_empty(0)) for p in layer.parameters()}
+
+
+def beside_a_trained_one(halves: dict[nn.Parameter, Half]) -> GradientPlaces:
+    """Return these halves, and places for another layer: without any, nothing is asked for."""
+    trained = Linear(2, 2)
+    return GradientPlaces({p: torch.zeros_like(p) for p in trained.parameters()}, halves)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("graded", [False, True], ids=["no_grad", "grad"])
+def test_a_layer_that_is_not_trained_computes_with_its_half(name: str, graded: bool) -> None:
+    layer, ((x, _), _) = layer_of(name, "cpu").requires_grad_(False), images("cpu")
+    halves, other = other_halves(layer), copy.deepcopy(layer)
+    for parameter, half in zip(other.parameters(), halves.values(), strict=True):
+        parameter.copy_(half.value)
+    exact = layer(x)
+    with beside_a_trained_one(halves).filled(), torch.set_grad_enabled(graded):
+        full = layer(x)  # no autocast: halves are not asked
+        with torch.autocast("cpu", torch.bfloat16):
+            found, linear_part = layer(x), layer.without_bias(x)  # type: ignore[operator]
+    assert torch.equal(full, exact)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(found, other(x))
+        assert torch.equal(linear_part, other.without_bias(x))  # type: ignore[operator]
+        assert (found - layer(x)).abs().max() > 1.0
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_that_is_not_trained_tells_what_autocast_tells_to_the_bit(name: str) -> None:
+    layer, ((x, _), weight) = layer_of(name, "cpu").requires_grad_(False), images("cpu")
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = layer(x)
+        with beside_a_trained_one(untrained_halves(layer)).filled():
+            found = layer(x)
+    assert found.dtype == expected.dtype == torch.bfloat16
+    assert torch.equal(found, expected)
+    gradients = [torch.autograd.grad((out * weight).sum(), x)[0] for out in (found, expected)]
+    assert torch.equal(*gradients)
+    assert gradients[0].abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_trained_layer_without_a_place_goes_autograds_way(name: str) -> None:
+    layer, ((x, _), weight) = layer_of(name, "cpu"), images("cpu")
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = layer(x)
+        with beside_a_trained_one(other_halves(layer)).filled():
+            found = layer(x)
+    assert torch.equal(found, expected)
+    parameters = list(layer.parameters())
+    both = [torch.autograd.grad((out * weight).sum(), parameters) for out in (found, expected)]
+    for mine, theirs in zip(*both, strict=True):
+        assert torch.equal(mine, theirs)
+        assert mine.abs().max() > 0.1
+
+
+def test_a_layer_that_is_not_trained_tells_halves_in_float32_by_its_own_weight() -> None:
+    layer, x = Linear(6, 3).requires_grad_(False), torch.randn(50, 6).bfloat16()
+    exact = layer(x.float())
+    halves = beside_a_trained_one(other_halves(layer))
+    with torch.autocast("cpu", torch.bfloat16), halves.filled():
+        found = mapped(layer, x)
+    assert torch.equal(found, exact)
 
 
 @pytest.mark.parametrize("device", DEVICES)

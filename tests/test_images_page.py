@@ -239,6 +239,8 @@ def test_what_was_trained_another_time_stands_with_its_data_set() -> None:
     assert f"VQ-VAE {ran} of drawings turned and mirrored in eight ways: 21.234 dB" in own
     more = page(judged("mnist", "vqvae"), beside=[line | {"dataset": "mnist"} | drawn()["metrics"]])
     assert "0.987; with pixels drawn 21.134 dB, 0.814 and 0.887.\n" in more
+    alone = page(judged("mnist", "vqvae"), beside=[line | {"dataset": "mnist", "side_by_side": 1}])
+    assert "VAEAC once more, alone on a GPU, for 12.5 minutes" in alone
 
 
 def test_a_peer_with_fewer_minutes_is_said_to_have_had_them() -> None:

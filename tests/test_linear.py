@@ -6,9 +6,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from postmatch.nets import linear as linear_module
-from postmatch.nets.linear import GradientPlaces, Linear
+from postmatch.nets.linear import GradientPlaces, Half, Linear, linear
 from postmatch.nets.made import MaskedResidualNet
 from postmatch.nets.mlp import ResidualMLP
+from postmatch.training.flat import untrained_halves
 
 
 class Two(nn.Module):
@@ -108,3 +109,49 @@ def test_what_a_layer_reads_beside_the_backward_pass_is_not_changed_by_it(
             assert_close(later[address].view_as(before), before, atol=0.0, rtol=0.0)
     assert len(read) >= 5
     assert not places.read
+
+
+def test_halves_of_what_is_not_trained_are_rounded_and_of_nothing_else() -> None:
+    net = nn.Sequential(Linear(5, 4), Linear(4, 3))
+    net[0].requires_grad_(False)
+    net[1].bias.requires_grad_(False)
+    halves = untrained_halves(net)
+    assert set(halves) == {net[0].weight, net[0].bias, net[1].bias}
+    for parameter, half in halves.items():
+        assert half.value.dtype == torch.bfloat16
+        assert torch.equal(half.value, parameter.detach().to(torch.bfloat16))
+        assert not torch.equal(half.value.float(), parameter)  # some bits are lost
+        assert not half.value.requires_grad
+        assert not half.gradient.numel()
+    assert untrained_halves(net.requires_grad_(True)) == {}
+
+
+def test_a_masked_layer_that_is_not_trained_keeps_its_zeros_in_half_precision() -> None:
+    layer, x = Linear(6, 4).requires_grad_(False), torch.randn(5, 6)
+    mask = torch.rand(4, 6).round()
+    other = {p: Half(torch.randn_like(p).bfloat16(), p.new_empty(0)) for p in layer.parameters()}
+    with torch.autocast("cpu", torch.bfloat16), places_of_another(other).filled():
+        found = linear(x, layer.weight, layer.bias, mask)
+    weight, bias = (half.value for half in other.values())
+    expected = nn.functional.linear(x.bfloat16(), weight * mask.bfloat16(), bias)
+    assert torch.equal(found, expected)
+
+
+def test_a_bias_is_trained_beside_a_weight_that_is_not() -> None:
+    layer, x = Linear(6, 4), torch.randn(5, 6)
+    layer.weight.requires_grad_(False)
+    other = {p: Half(torch.randn_like(p).bfloat16(), p.new_empty(0)) for p in layer.parameters()}
+    with torch.autocast("cpu", torch.bfloat16), places_of_another(other).filled():
+        found = layer(x)
+        found.float().sum().backward()
+    weight, _ = (half.value for half in other.values())
+    expected = nn.functional.linear(x.bfloat16(), weight, layer.bias.bfloat16())
+    assert torch.equal(found, expected)
+    assert layer.weight.grad is None
+    assert_close(layer.bias.grad, torch.full((4,), 5.0))
+
+
+def places_of_another(halves: dict[nn.Parameter, Half]) -> GradientPlaces:
+    """Return places for a layer that is trained, beside these halves of what is not."""
+    trained = Linear(2, 2)
+    return GradientPlaces({p: torch.zeros_like(p) for p in trained.parameters()}, halves)

@@ -210,14 +210,12 @@ def _hierarchy(dataset: Dataset) -> Config:
             orthogonal_rate=0.005,
             mirrored=True,
         )
-    small = Config(
+    return Config(
         dataset,
         "vdvae",
         encoder="28x2,28d2,14x4,14d2,7x4,7d2,3x2,3d2,1x2",
         decoder="1x2,3m1,3x2,7m3,7x4,14m7,14x5,28m14,28x2",
         steps=100_000,
         orthogonal_rate=0.005,
+        shift=0 if dataset == "mnist" else 1,
     )
-    if dataset == "mnist":
-        return small
-    return dataclasses.replace(small, guess=1.0, partial_alone=0.5, shift=1, steps=200_000)

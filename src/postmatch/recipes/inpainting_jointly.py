@@ -69,8 +69,10 @@ def fit_jointly(
     if first.stopped_by == "interruption":
         return first
     model.vae.requires_grad_(False)
-    second = run(late, below(checkpoints, "alone"), 1.0 - alone, 1.0)
-    model.vae.requires_grad_(True)
+    try:
+        second = run(late, below(checkpoints, "alone"), 1.0 - alone, 1.0)
+    finally:
+        model.vae.requires_grad_(True)
     return joined(first, second)
 
 

@@ -40,6 +40,14 @@ def between(
 
 
 def joined(first: Report, second: Report) -> Report:
-    """Return the report of the second part, with the steps and the seconds of both."""
-    steps, seconds = first.steps + second.steps, first.seconds + second.seconds
-    return dataclasses.replace(second, steps=steps, seconds=seconds)
+    """Return the report of the second part, with what adds up of both: steps, seconds, mishaps.
+
+    Its history and best step are counted from its own start.
+    """
+    return dataclasses.replace(
+        second,
+        steps=first.steps + second.steps,
+        seconds=first.seconds + second.seconds,
+        skipped=first.skipped + second.skipped,
+        returns=first.returns + second.returns,
+    )
