@@ -32,7 +32,7 @@ ABOUT = {
   them stood idle. As long as it learns faces, its partial encoder guesses hidden pixels, too. That
   of faces now goes back from its smallest size as well, so that each level is told of what is far
   away: after three minutes that was worth .09 dB (`results/way_back.jsonl`: one training each).
-  And for the second half of its minutes it now learns alone, the VAE as it is, in shorter steps.""",
+  For the second half of its minutes it now learns alone, the VAE as it is, in shorter steps.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and is trained in the same way.""",
