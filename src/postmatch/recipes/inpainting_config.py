@@ -205,7 +205,7 @@ def _hierarchy(dataset: Dataset) -> Config:
             back="4x1,8x2,16x3,32x3",
             guess=1.0,
             partial_alone=0.5,
-            steps=200_000,
+            steps=100_000,
             batch_size=32,
             orthogonal_rate=0.005,
             mirrored=True,
