@@ -31,8 +31,7 @@ ABOUT = {
   one pass. Ours has fewer levels of the full size than the paper's, and of faces one, as more of
   them stood idle. As long as it learns faces, its partial encoder guesses hidden pixels, too. That
   of faces now goes back from its smallest size as well, so that each level is told of what is far
-  away: after three minutes that was worth .09 dB (`results/way_back.jsonl`: one training each).
-  For the second half of its minutes it now learns alone, the VAE as it is, in shorter steps.""",
+  away: after three minutes that was worth .09 dB (`results/way_back.jsonl`: one training each).""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and is trained in the same way.""",
@@ -98,6 +97,7 @@ CHANGES = {
     "guess": "(half of the minutes alone) without guesses and with levels of 64 x 64",
     "fine_width": "without layers of the size of the images in its second network",
     "back": "(more than half of the minutes alone) with a way back in its partial encoder",
+    "back_alone": "with a way back in its partial encoder, which had the second half to itself",
     "alone": "with guesses of hidden pixels, the partial encoder alone for the second half",
     "guesses": "with guesses of hidden pixels and one level of 28 x 28",
 }

@@ -204,7 +204,6 @@ def _hierarchy(dataset: Dataset) -> Config:
             decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9,64m32",
             back="4x1,8x2,16x3,32x3",
             guess=1.0,
-            partial_alone=0.5,
             steps=100_000,
             batch_size=32,
             orthogonal_rate=0.005,
