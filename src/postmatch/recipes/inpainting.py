@@ -64,7 +64,7 @@ def build(config: Config) -> MatchedVAE:
             context_dropout=c.context_dropout,
         )
     sizes = (c.width, c.bottleneck, c.latent_channels)
-    layout = HierarchyLayout(c.encoder, c.decoder, *sizes, c.back)
+    layout = HierarchyLayout(c.encoder, c.decoder, *sizes, c.back, c.cell, c.partial_bottleneck)
     return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))
 
 

@@ -27,8 +27,10 @@ class Config:
         encoder: Layout of a hierarchy's way up; see :class:`HierarchyLayout`.
         decoder: Layout of its way down.
         back: Layout of the way back of its encoder of partly seen images.
+        cell: Side of the square of pixels that is one pixel to it.
         width: Channels of a hierarchy.
         bottleneck: Channels inside its blocks.
+        partial_bottleneck: Those of its encoder of partly seen images; 0 for as many.
         latent_channels: Of each of its latent images.
         components: Mixture components of a pixel, or of an entry of a plain VAE's z.
         latent_size: Length of a plain VAE's z.
@@ -75,8 +77,10 @@ class Config:
     encoder: str = ""
     decoder: str = ""
     back: str = ""
+    cell: int = 1
     width: int = 192
     bottleneck: int = 48
+    partial_bottleneck: int = 0
     latent_channels: int = 16
     components: int = 10
     latent_size: int = 32
@@ -200,10 +204,12 @@ def _hierarchy(dataset: Dataset) -> Config:
         return Config(
             dataset,
             "vdvae",
-            encoder="64x2,64d2,32x6,32d2,16x6,16d2,8x4,8d2,4x2,4d4,1x2",
-            decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9,64m32",
+            encoder="32x7,32d2,16x6,16d2,8x4,8d2,4x2,4d4,1x2",
+            decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9",
             back="4x1,8x2,16x3,32x3",
+            cell=2,
             guess=1.0,
+            partial_alone=0.4,
             steps=100_000,
             batch_size=32,
             orthogonal_rate=0.005,
