@@ -29,9 +29,10 @@ ABOUT = {
   Omniglot, which have 256 levels as they have in VDVAE and VAEAC.""",
     "vdvae": """has a hierarchy of latent images, from one pixel upwards, matched level by level in
   one pass. Ours has fewer levels of the full size than the paper's, and of faces one, as more of
-  them stood idle. As long as it learns faces, its partial encoder guesses hidden pixels, too. That
-  of faces now goes back from its smallest size as well, so that each level is told of what is far
-  away: after three minutes that was worth .09 dB (`results/way_back.jsonl`: one training each).""",
+  them stood idle. As long as it learns faces, its partial encoder guesses hidden pixels, too. It
+  can also go back from its smallest size, so that each level is told of what is far away: after
+  three minutes that was worth .09 dB (`results/way_back.jsonl`: one training each), but the best of
+  the long trainings below has none.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and is trained in the same way.""",
@@ -99,6 +100,9 @@ CHANGES = {
     "back": "(more than half of the minutes alone) with a way back in its partial encoder",
     "back_alone": "with a way back in its partial encoder, which had the second half to itself",
     "alone": "with guesses of hidden pixels, the partial encoder alone for the second half",
+    "cells": "with a way back in its partial encoder, which had wider blocks and the last two "
+    "fifths to itself, and squares of 2 x 2 pixels for pixels (some steps were not finite, so that "
+    "rates were halved)",
     "guesses": "with guesses of hidden pixels and one level of 28 x 28",
 }
 GALLERY = """

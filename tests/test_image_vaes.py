@@ -36,11 +36,6 @@ def hierarchical_model() -> MatchedVAE:
     return MatchedVAE(*hierarchical_vae(layout, channels=3, num_components=2)).eval()
 
 
-def hierarchical_model_of_squares() -> MatchedVAE:
-    layout = HierarchyLayout("4x1,4d4,1x1", "1x1,4m1", 12, 6, 2, cell=2, partial_bottleneck=8)
-    return MatchedVAE(*hierarchical_vae(layout, channels=3, num_components=2)).eval()
-
-
 def vq_model() -> MatchedVAE:
     encoder, decoder = ResidualConvEncoder(3, 8, 4), ResidualConvDecoder(4, 8, 3)
     vae = VQVAE(encoder, decoder, Codebook(5, 4), PixelCNN(5, (2, 2), 8, 2))
@@ -60,7 +55,6 @@ def grey(rows: int) -> Tensor:
 EVERY: dict[str, tuple[Callable[[], MatchedVAE], Callable[[int], Tensor]]] = {
     "ConvVAE": (conv_model, grey),
     "HierarchicalVAE": (hierarchical_model, levels),
-    "HierarchicalVAE of squares": (hierarchical_model_of_squares, levels),
     "VQVAE": (vq_model, levels),
 }
 every_model = pytest.mark.parametrize("name", EVERY)

@@ -7,7 +7,7 @@ are few passes: whatever several layers read is computed once, and only narrow o
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
 import torch
@@ -64,16 +64,15 @@ class Bottleneck(nn.Module):
     """A residual block: wide states plus what comes out of a narrow network.
 
     Args:
-        width: Channels of the states.
-        bottleneck: Channels inside.
+        layout: Of the hierarchy.
         size: Height and width of its images.
         scale: Of its correction at the start.
     """
 
-    def __init__(self, width: int, bottleneck: int, size: int, scale: float) -> None:
+    def __init__(self, layout: HierarchyLayout, size: int, scale: float) -> None:
         super().__init__()
-        self.trunk = Trunk(width, bottleneck, size)
-        self.last = Linear(bottleneck, width)
+        self.trunk = Trunk(layout.width, layout.bottleneck, size)
+        self.last = Linear(layout.bottleneck, layout.width)
         _initialise(self.last, scale)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -91,8 +90,7 @@ class LevelEncoder(nn.Module):
         layout: Of the hierarchy.
         in_channels: Of the images.
         partly: Whether parts of these are hidden, so that what is far away matters: then it goes
-            back from the smallest size as the layout says (a U-Net), which also says how many
-            channels its blocks have inside.
+            back from the smallest size as the layout says (a U-Net).
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
@@ -104,18 +102,15 @@ class LevelEncoder(nn.Module):
         self.shrinks = [block.shrink for block in blocks]
         self.sizes = [place.size for place in layout.places]
         self.bottleneck = inner
-        self.first = Linear(9 * layout.cell**2 * in_channels, width)
+        self.first = Linear(9 * in_channels, width)
         _initialise(self.first)
         returns = layout.returns if partly else {}
-        inside = (layout.partial_bottleneck if partly else 0) or inner
         scale = math.sqrt(1.0 / (len(blocks) + sum(returns.values())))
-
-        def stack(sizes: Iterable[int]) -> list[Bottleneck]:
-            return [Bottleneck(width, inside, size, scale) for size in sizes]
-
-        self.blocks = nn.ModuleList(stack(block.size for block in blocks))
-        back = {str(size): stack([size] * number) for size, number in returns.items()}
-        self.back = nn.ModuleDict({size: nn.Sequential(*each) for size, each in back.items()})
+        self.blocks = nn.ModuleList(Bottleneck(layout, block.size, scale) for block in blocks)
+        back = {
+            str(s): [Bottleneck(layout, s, scale) for _ in range(n)] for s, n in returns.items()
+        }
+        self.back = nn.ModuleDict({size: nn.Sequential(*stack) for size, stack in back.items()})
         # All levels of one size read the same features: one layer serves them at once.
         levels = Counter(self.sizes)
         shares = {str(s): Linear(width, n * inner, bias=False) for s, n in levels.items()}
@@ -132,8 +127,7 @@ class LevelEncoder(nn.Module):
         Args:
             image: ``(batch, height, width, in_channels)``.
         """
-        near = _neighbourhoods(image.to(self.first.weight.dtype), self.layout.cell)
-        state = self.first(near)
+        state = self.first(_neighbourhoods(image.to(self.first.weight.dtype)))
         states: dict[int, Tensor] = {}
         for block, shrink in zip(self.blocks, self.shrinks, strict=True):
             state = block(state)
@@ -178,7 +172,7 @@ class Level(nn.Module):
         self.trunk = Trunk(width, inner, size)
         self.own = Outputs(inner, 2 * latent)
         self.update = Linear(inner + latent, width)
-        self.merge = Bottleneck(width, inner, size, scale)
+        self.merge = Bottleneck(layout, size, scale)
         _initialise(self.update, scale * math.sqrt(1.0 + inner / latent))  # seen from z alone
         with torch.no_grad():  # before training, a level expects the same whatever came before it
             self.own.linear.weight.zero_()
@@ -222,14 +216,13 @@ class TopDown(nn.Module):
     def __init__(self, layout: HierarchyLayout, num_outputs: int) -> None:
         super().__init__()
         self.places, self.latent_channels = layout.places, layout.latent_channels
-        self.cell, self.image_size = layout.cell, layout.image_size
         self.lengths = [p.size * p.size * layout.latent_channels for p in self.places]
         self.latent_size = sum(self.lengths)
         sizes = {place.size for place in self.places}
         starts = {str(s): nn.Parameter(torch.zeros(s, s, layout.width)) for s in sorted(sizes)}
         self.starts = nn.ParameterDict(starts)
         self.levels = nn.ModuleList(Level(layout, place.size) for place in self.places)
-        self.last = Outputs(layout.width, self.cell**2 * num_outputs)
+        self.last = Outputs(layout.width, num_outputs)
 
     def split(self, z: Tensor) -> list[Tensor]:
         """Return the latent images, ``(..., size, size, channels)``, in ``(..., latent_size)``."""
@@ -267,7 +260,7 @@ class TopDown(nn.Module):
     def outputs(self, bottom: Bottom) -> Tensor:
         """Return what the image is made from, ``(rows, num_outputs, height, width)``, float32."""
         outputs: Tensor = self.last(self.levels[-1](*bottom))
-        return F.pixel_shuffle(outputs.movedim(-1, 1), self.cell)
+        return outputs.movedim(-1, 1)
 
     def _start(self, place: Place) -> Tensor:
         """Return the state before the first level of a size, in the precision of the network."""
@@ -317,12 +310,7 @@ def _initialise(layer: Linear | Convolution, scale: float = 1.0) -> None:
         nn.init.zeros_(layer.bias)
 
 
-def _neighbourhoods(image: Tensor, cell: int) -> Tensor:
-    """Return each square of pixels with its eight neighbours, one after another.
-
-    Args:
-        image: ``(rows, height, width, channels)``.
-        cell: Side of a square, which divides height and width.
-    """
-    padded = F.pad(image, (0, 0, cell, cell, cell, cell))
-    return padded.unfold(1, 3 * cell, cell).unfold(2, 3 * cell, cell).flatten(3)
+def _neighbourhoods(image: Tensor) -> Tensor:
+    """Return each pixel with its eight neighbours, ``(rows, height, width, 9 * channels)``."""
+    padded = F.pad(image, (0, 0, 1, 1, 1, 1))
+    return padded.unfold(1, 3, 1).unfold(2, 3, 1).flatten(3)

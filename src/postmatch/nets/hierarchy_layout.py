@@ -35,9 +35,6 @@ class HierarchyLayout:
         back: Such as ``7x1,14x2``: the encoder of partly seen images goes back from its smallest
             size with one block at 7 x 7 pixels and two at 14 x 14, so that levels of these sizes
             are told of what is far away, too. Empty if each is told of what is near.
-        cell: Side of the square of pixels of an image that is one pixel to the hierarchy.
-        partial_bottleneck: Channels inside a block of the encoder of partly seen images, which has
-            more to find out than that of complete ones; 0 for as many.
     """
 
     encoder: str
@@ -46,12 +43,8 @@ class HierarchyLayout:
     bottleneck: int
     latent_channels: int
     back: str = ""
-    cell: int = 1
-    partial_bottleneck: int = 0
 
     def __post_init__(self) -> None:
-        if self.cell < 1:
-            raise ValueError(f"cell must be at least 1, got {self.cell}")
         blocks, places = self.blocks, self.places
         if blocks[0].size != places[-1].size:
             raise ValueError(
@@ -66,11 +59,6 @@ class HierarchyLayout:
         if named != [size for size in grown if size in named]:
             known = ", ".join(map(str, grown))
             raise ValueError(f"back must name sizes {known} in this order, got {self.back}")
-
-    @property
-    def image_size(self) -> int:
-        """Height and width of the images."""
-        return self.places[-1].size * self.cell
 
     @property
     def blocks(self) -> tuple[Block, ...]:

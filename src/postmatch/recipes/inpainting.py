@@ -64,7 +64,7 @@ def build(config: Config) -> MatchedVAE:
             context_dropout=c.context_dropout,
         )
     sizes = (c.width, c.bottleneck, c.latent_channels)
-    layout = HierarchyLayout(c.encoder, c.decoder, *sizes, c.back, c.cell, c.partial_bottleneck)
+    layout = HierarchyLayout(c.encoder, c.decoder, *sizes, c.back)
     return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))
 
 
@@ -99,7 +99,7 @@ def fit(
     with seeded(seed), signals_noted() as noted:
         model = (build(config) if model is None else model).to(device)
         how: dict[str, Any] = {"checkpoints": places, "stop": noted, "show": show}
-        together = functools.partial(fit_jointly, guess=config.guess, alone=config.partial_alone)
+        together = functools.partial(fit_jointly, guess=config.guess)
         train_all = fit_codes if config.model == "vqvae" else together
         how_drawn = (config.batch_size, generator, config.mirrored, config.shift, config.turned)
         report = train_all(

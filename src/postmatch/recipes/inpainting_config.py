@@ -27,10 +27,8 @@ class Config:
         encoder: Layout of a hierarchy's way up; see :class:`HierarchyLayout`.
         decoder: Layout of its way down.
         back: Layout of the way back of its encoder of partly seen images.
-        cell: Side of the square of pixels that is one pixel to it.
         width: Channels of a hierarchy.
         bottleneck: Channels inside its blocks.
-        partial_bottleneck: Those of its encoder of partly seen images; 0 for as many.
         latent_channels: Of each of its latent images.
         components: Mixture components of a pixel, or of an entry of a plain VAE's z.
         latent_size: Length of a plain VAE's z.
@@ -54,8 +52,6 @@ class Config:
         dropout: In both.
         context_dropout: In the network that tells the posterior of the image.
         guess: Weight of the pixels that the partial encoder of a hierarchy guesses as it learns.
-        partial_alone: The part of a training, its last, in which the partial encoder learns alone,
-            the VAE as it is; that of a VQ-VAE always does.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
         turned: Whether they are turned and mirrored in the eight ways of a square.
@@ -68,8 +64,7 @@ class Config:
         compiled: Whether a GPU's networks are compiled, which pays after some thousand steps.
 
     Raises:
-        ValueError: If ``guess`` is set for another model than a hierarchy, or ``partial_alone`` for
-            a VQ-VAE.
+        ValueError: If ``guess`` is set for another model than a hierarchy.
     """
 
     dataset: Dataset
@@ -77,10 +72,8 @@ class Config:
     encoder: str = ""
     decoder: str = ""
     back: str = ""
-    cell: int = 1
     width: int = 192
     bottleneck: int = 48
-    partial_bottleneck: int = 0
     latent_channels: int = 16
     components: int = 10
     latent_size: int = 32
@@ -103,7 +96,6 @@ class Config:
     dropout: float = 0.2
     context_dropout: float = 0.0
     guess: float = 0.0
-    partial_alone: float = 0.0
     mirrored: bool = False
     shift: int = 0
     turned: bool = False
@@ -126,10 +118,6 @@ class Config:
     def __post_init__(self) -> None:
         if self.guess and self.model in ("conv", "vqvae"):
             raise ValueError(f"guess is a setting of hierarchies, and {self.model} is none")
-        if self.partial_alone and self.model == "vqvae":
-            raise ValueError("partial_alone is no setting of vqvae, whose posterior always is")
-        if not 0.0 <= self.partial_alone < 1.0:
-            raise ValueError(f"partial_alone must be in [0, 1), got {self.partial_alone}")
 
 
 def config_of(dataset: Dataset, model: Model) -> Config:
@@ -204,13 +192,9 @@ def _hierarchy(dataset: Dataset) -> Config:
         return Config(
             dataset,
             "vdvae",
-            encoder="32x7,32d2,16x6,16d2,8x4,8d2,4x2,4d4,1x2",
-            decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9",
-            back="4x1,8x2,16x3,32x3",
-            cell=2,
-            partial_bottleneck=192,
+            encoder="64x2,64d2,32x6,32d2,16x6,16d2,8x4,8d2,4x2,4d4,1x2",
+            decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9,64m32",
             guess=1.0,
-            partial_alone=0.35,
             steps=100_000,
             batch_size=32,
             orthogonal_rate=0.005,

@@ -41,7 +41,7 @@ class HierarchicalVAE(VAE):
     def encode(self, x: Tensor, available: Tensor | None = None) -> Hierarchy:
         """Return q(z | x) of complete images."""
         require_complete(available)
-        size = self.top.image_size
+        size = self.top.places[-1].size
         if x.shape[1:] != (self.channels, size, size):
             raise ValueError(
                 f"x must be (batch, {self.channels}, {size}, {size}), got {tuple(x.shape)}"
