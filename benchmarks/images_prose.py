@@ -89,21 +89,20 @@ With pixels drawn, VAEAC is ahead {where}.
 ALIKE = """
 All ten fillings of an image by {names} are one, to what the eye can see: z tells nothing.
 """
-BESIDE = """
-{name} once more, {beside}, for {minutes:.1f} minutes and
-{steps:,} steps{changed}: {scores}{drawn}.
+OTHERS = """
+Trained other times, once each:
+
 """
 CHANGES = {
-    "turned": "of drawings turned and mirrored in eight ways",
-    "guess": "(half of the minutes alone) without guesses and with levels of 64 x 64",
-    "fine_width": "without layers of the size of the images in its second network",
-    "back": "(more than half of the minutes alone) with a way back in its partial encoder",
-    "back_alone": "with a way back in its partial encoder, which had the second half to itself",
-    "alone": "with guesses of hidden pixels, the partial encoder alone for the second half",
-    "cells": "with a way back in its partial encoder, which had wider blocks and the last two "
-    "fifths to itself, and squares of 2 x 2 pixels for pixels (some steps were not finite, so that "
-    "rates were halved)",
-    "guesses": "with guesses of hidden pixels and one level of 28 x 28",
+    "turned": "drawings turned and mirrored in eight ways",
+    "guess": "no guesses, levels of 64 x 64, half of the minutes alone",
+    "fine_width": "no layers of the size of the images in the second network",
+    "back": "a way back in the partial encoder, more than half of the minutes alone",
+    "back_alone": "a way back in the partial encoder, which had the second half to itself",
+    "alone": "guesses of hidden pixels, the partial encoder alone for the second half",
+    "cells": "a way back in the partial encoder, which had wider blocks and the last two fifths to "
+    "itself; 2 x 2 pixels are one; some steps were not finite, so that rates were halved",
+    "guesses": "guesses of hidden pixels, one level of 28 x 28",
 }
 GALLERY = """
 Test images, evenly spaced in the order of their classes and not chosen otherwise; what is seen of

@@ -9,8 +9,6 @@ from images_prose import (
     ALIKE,
     BEHIND,
     BEHIND_DRAWN,
-    BESIDE,
-    CHANGES,
     CLASSIFIERS,
     LONGER,
     NAMES_OF,
@@ -73,28 +71,6 @@ def classifiers(own: Mapping[str, Result]) -> list[str]:
 def digest(result: Result) -> str:
     """Return which classifier judged a model; none is known of those that are not kept."""
     return str(result.get("extractor", {}).get("digest", result["model"]))
-
-
-def other_training(line: Result) -> str:
-    """Return what a model reached that was trained another time, beside others."""
-    changed = "".join(f" {CHANGES[name]}" for name in line.get("changed", ()))
-    drawn = f"; with pixels drawn {three(line, 'drawn_')}" if "drawn_psnr" in line else ""
-    count = line["side_by_side"]
-    return BESIDE.format(
-        name=NAMES_OF[line["model"]],
-        beside=f"{count} models on one GPU" if count > 1 else "alone on a GPU",
-        changed=changed,
-        minutes=line["minutes"],
-        steps=line["steps"],
-        scores=three(line),
-        drawn=drawn,
-    )
-
-
-def three(line: Result, prefix: str = "") -> str:
-    """Return PSNR of the mean, precision and recall."""
-    psnr, precision, recall = (line[f"{prefix}{name}"] for name in COMPARED)
-    return f"{psnr:.3f} dB, {precision:.3f} and {recall:.3f}"
 
 
 def fewer(own: Mapping[str, Result]) -> str:

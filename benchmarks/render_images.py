@@ -18,6 +18,7 @@ from images_prose import (
     ABOUT,
     AGAIN,
     CHANGED,
+    CHANGES,
     GALLERY,
     INTRODUCTION,
     JUDGED,
@@ -25,9 +26,10 @@ from images_prose import (
     LEFT_OPEN,
     METHOD,
     NAMES_OF,
+    OTHERS,
     STEPS,
 )
-from images_remarks import alike, behind, classifiers, fewer, longer, other_training
+from images_remarks import alike, behind, classifiers, fewer, longer
 from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
 from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
@@ -49,6 +51,17 @@ RUN_HEADINGS = (
     "hardware",
     "seed",
     "commit",
+)
+OTHER_HEADINGS = (
+    "other training",
+    "what differs",
+    "models on the GPU",
+    "minutes",
+    "steps",
+    "PSNR, mean of ten",
+    "precision",
+    "recall",
+    "PSNR, pixels drawn",
 )
 LINES = {"costs": "partial_cost", "beside": "inpainting_beside", "kinds": "hole_kinds"}
 
@@ -98,7 +111,7 @@ def render(
     for dataset in DATASETS:
         own = {m: results[dataset, m] for m in MODELS if (dataset, m) in results}
         if own:
-            parts += [section(dataset, own), *map(other_training, chosen(beside, dataset))]
+            parts += [section(dataset, own), *others(chosen(beside, dataset))]
             parts.append(holes(chosen(kinds, dataset), NAMES_OF, own))
     galleries = [shown for key in ordered(results) for shown in gallery(*key, pictures)]
     if galleries:
@@ -198,6 +211,23 @@ def run_row(model: str, result: Result) -> list[str]:
         str(result["seed"]),
         result["commit"],
     ]
+
+
+def others(lines: Sequence[Result]) -> list[str]:
+    """Return what models reached that were trained another time."""
+    rows = [
+        [
+            NAMES_OF[line["model"]],
+            "; ".join(CHANGES[name] for name in line.get("changed", ())),
+            str(line["side_by_side"]),
+            f"{line['minutes']:.1f}",
+            f"{line['steps']:,}",
+            *(figure(line, name) for name in ("psnr", "precision", "recall")),
+            figure(line, "drawn_psnr") if "drawn_psnr" in line else "",
+        ]
+        for line in lines
+    ]
+    return [OTHERS, "\n".join(table(OTHER_HEADINGS, rows)), "\n"] if rows else []
 
 
 def gallery(dataset: str, model: str, pictures: Mapping[str, str]) -> list[str]:
