@@ -122,7 +122,8 @@ LATENT = {
     "mnist-latent": """All digits, the map by UMAP. What is seen of the 8 on the right is part of an
 8, or of a 2 or 3, and of no 5; more of it leaves the 8.""",
     "mnist-latent-plane": """A z of length 2 as it is, for 3, 5 and 8 alone, with `--plane`: halves
-of a 3 that an 8 might have as well, and a 5 not. The 3 was chosen for that.""",
+of a 3. An 8 might have its right half as well, and a 5 might not; a 5 its lower half, and an 8 not.
+The 3 was chosen for that. Here no gradient of the match reaches the VAE.""",
 }
 AGAIN = """
 ## How to have them again

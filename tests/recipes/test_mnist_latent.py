@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from postmatch.cli import main
 from postmatch.data.images import Images
 from postmatch.recipes import mnist_latent, mnist_latent_run
 from postmatch.recipes.latent_figure import draw_views, to_plane
-from postmatch.recipes.mnist_latent import PANELS, Config, Panel, build, look
+from postmatch.recipes.mnist_latent import PANELS, Config, Panel, View, build, look
 
 
 def digits(split: str) -> tuple[Tensor, Tensor]:
@@ -96,3 +97,33 @@ def test_shares_count_the_draws_near_images_of_each_digit() -> None:
     assert torch.equal(plane, near)
     figure = draw_views(plane, torch.full((20,), 4), [view], each)
     assert len(figure.axes) == 3
+
+
+@pytest.mark.parametrize("train_target", [False, True])
+def test_the_match_trains_the_encoder_where_it_shall(
+    train_target: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    losses = mnist_latent.MatchedVAE.losses
+
+    def tell(*given: Any, **settings: Any) -> Any:
+        told.append(settings["train_target"])
+        return losses(*given, **settings)
+
+    monkeypatch.setattr(mnist_latent.MatchedVAE, "losses", tell)
+    config = Config(latent_size=2, steps=1, train_target=train_target)
+    mnist_latent.fit(config, digits("train")[0])
+    assert told == [train_target]
+
+
+def test_what_is_decoded_leaves_out_the_farthest_draws() -> None:
+    order = torch.arange(12.0)
+    drawn = torch.stack([order, -order], dim=1)
+    decoded = order.view(-1, 1, 1, 1) / 12.0 * torch.ones(12, 1, 28, 28)
+    seen = torch.zeros(1, 28, 28)
+    view = View(seen, seen.bool(), drawn, decoded, {4: 1.0})
+    figure = draw_views(drawn, torch.full((12,), 4), [view], [drawn])
+    shown = figure.axes[2].images[0].get_array()
+    assert shown is not None
+    columns = range(14, 6 * 28, 28)
+    assert [round(12.0 * float(shown[0, i])) for i in columns] == [1, 3, 5, 7, 9, 11]

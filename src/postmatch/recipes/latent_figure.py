@@ -76,7 +76,7 @@ def _draw_plane(axes: Any, where: Tensor, labels: Tensor, drawn: Tensor) -> None
     axes.scatter(*drawn.T.numpy(), c="black", **_DOT)
     axes.set_xticks([])
     axes.set_yticks([])
-    low, high = (where.quantile(q, dim=0) for q in (0.001, 0.999))
+    low, high = (where.quantile(q, dim=0) for q in (0.005, 0.995))
     margin = 0.05 * (high - low)
     axes.set_xlim(float((low - margin)[0]), float((high + margin)[0]))
     axes.set_ylim(float((low - margin)[1]), float((high + margin)[1]))
@@ -84,7 +84,8 @@ def _draw_plane(axes: Any, where: Tensor, labels: Tensor, drawn: Tensor) -> None
 
 def _draw_decoded(axes: Any, view: View, drawn: Tensor) -> None:
     order = drawn[:, 0].argsort()  # from left to right, so that every cluster has its share
-    chosen = order[torch.linspace(0, len(order) - 1, _SHOWN).long()]
+    middles = (torch.arange(_SHOWN) + 0.5) / _SHOWN  # and no outlier stands for one
+    chosen = order[(middles * len(order)).long()]
     axes.imshow(torch.cat(list(view.decoded[chosen, 0]), dim=1).numpy(), cmap="gray")
     axes.set_axis_off()
 

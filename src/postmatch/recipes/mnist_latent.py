@@ -37,6 +37,7 @@ class Config:
         batch_size: Images per update.
         components: Mixture components of each entry of z.
         learning_rate: At first; it falls by a tenth in every sixteenth of the training.
+        train_target: Whether the match trains the VAE's encoder, too, as in the paper.
     """
 
     digits: tuple[int, ...] = tuple(range(10))
@@ -45,10 +46,13 @@ class Config:
     batch_size: int = 256
     components: int = 10
     learning_rate: float = 1e-3
+    train_target: bool = True
     precision: Precision = "tf32"
 
 
-FIGURE_1 = Config(digits=(3, 5, 8), latent_size=2, steps=20_000)
+# A match that trains the encoder, too, kept digits less apart in two entries of z: in trainings of
+# 3,300 steps, one each, nearest neighbours named 74 % of test images, and 79 % without that.
+FIGURE_1 = Config(digits=(3, 5, 8), latent_size=2, steps=20_000, batch_size=64, train_target=False)
 
 
 @final
@@ -133,7 +137,9 @@ def fit(
         drawn = torch.randint(len(images), (size,), generator=generator, device=device)
         x = images[drawn] / 255.0
         observed = masks.sample(x.shape, generator)
-        return model.losses(x, None, observed, train_target=True, generator=generator)
+        return model.losses(
+            x, None, observed, train_target=config.train_target, generator=generator
+        )
 
     plan = Plan(
         steps=config.steps,

@@ -32,7 +32,7 @@ from postmatch.recipes.results import (
 from postmatch.training.plan import Progress
 
 _HALVES = ((0, 14), (14, 28))
-_THREE = 142  # a test image, halves of which an 8 might have as well
+_THREE = 9027  # a test image; an 8 might have its right half as well, and a 5 its lower one
 
 
 def result_path(folder: Path, *, plane: bool) -> Path:
