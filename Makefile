@@ -63,7 +63,7 @@ bench: $(DEV)
 	@mkdir -p build
 	$(BIN)/python benchmarks/imputation.py $(BENCH)
 
-# Galleries need mnist/ and omniglot/ in the folder that POSTMATCH_DATA names, diagrams need nothing.
+# Pictures of images need mnist/ and omniglot/ in the folder that POSTMATCH_DATA names, diagrams need nothing.
 figures: $(DEV)
 	$(BIN)/python benchmarks/figures.py
 

@@ -104,12 +104,28 @@ CHANGES = {
     "itself; 2 x 2 pixels are one; some steps were not finite, so that rates were halved",
     "guesses": "guesses of hidden pixels, one level of 28 x 28",
 }
-GALLERY = """
+SHOWN = {
+    "inpainting": "test images, what is seen, the encoder of zeros, six draws",
+    "joint": "images drawn given nothing, and from the prior",
+}
+GALLERIES = {
+    "inpainting": """
+## How they look
+
 Test images, evenly spaced in the order of their classes and not chosen otherwise; what is seen of
 them; what the VAE's own encoder makes of zeros in the holes, which is all that a VAE without a
 partial posterior can do (the paper's appendix E); six draws. All models have the same images and
 masks.
-"""
+""",
+    "joint": """
+## Images from nothing
+
+Where nothing is seen, p(x_u given x_o) is p(x). On the left of each picture z is drawn given an
+image of which nothing is seen (the paper's last figure), on the right from the VAE's own prior. As
+it learns, the second encoder of a VQ-VAE is given nothing once in twenty times; that of a VDVAE has
+to do with the masks above. No image was chosen.
+""",
+}
 LEFT_OPEN = """
 ## What a part leaves open
 

@@ -19,7 +19,7 @@ from images_prose import (
     AGAIN,
     CHANGED,
     CHANGES,
-    GALLERY,
+    GALLERIES,
     INTRODUCTION,
     JUDGED,
     LATENT,
@@ -27,6 +27,7 @@ from images_prose import (
     METHOD,
     NAMES_OF,
     OTHERS,
+    SHOWN,
     STEPS,
 )
 from images_remarks import alike, behind, classifiers, fewer, longer
@@ -113,9 +114,9 @@ def render(
         if own:
             parts += [section(dataset, own), *others(chosen(beside, dataset))]
             parts.append(holes(chosen(kinds, dataset), NAMES_OF, own))
-    galleries = [shown for key in ordered(results) for shown in gallery(*key, pictures)]
-    if galleries:
-        parts += ["\n## How they look\n", GALLERY, *galleries]
+    for kind, words in GALLERIES.items():
+        shown = [each for key in ordered(results) for each in gallery(kind, *key, pictures)]
+        parts += [words, *shown] if shown else []
     if opened := [shown for name in LATENT for shown in latent(name, pictures)]:
         parts += [LEFT_OPEN, *opened]
     if costs:
@@ -230,14 +231,13 @@ def others(lines: Sequence[Result]) -> list[str]:
     return [OTHERS, "\n".join(table(OTHER_HEADINGS, rows)), "\n"] if rows else []
 
 
-def gallery(dataset: str, model: str, pictures: Mapping[str, str]) -> list[str]:
+def gallery(kind: str, dataset: str, model: str, pictures: Mapping[str, str]) -> list[str]:
     """Return the picture of a model's draws, if it is there."""
-    name = f"inpainting-{dataset}-{model}.png"
+    name = f"{kind}-{dataset}-{model}.png"
     if name not in pictures:
         return []
     title = f"{TITLES[dataset]}, {NAMES_OF[model]}"
-    words = "test images, what is seen, the encoder of zeros, six draws"
-    return [f"\n### {title}\n\n![{title}: {words}]({pictures[name]})\n"]
+    return [f"\n### {title}\n\n![{title}: {SHOWN[kind]}]({pictures[name]})\n"]
 
 
 def latent(name: str, pictures: Mapping[str, str]) -> list[str]:

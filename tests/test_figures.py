@@ -13,8 +13,11 @@ pytest.importorskip("matplotlib")
 from postmatch import zoo
 from postmatch.data.images import Images
 from postmatch.image_files import read_image
+from postmatch.nets.pixelcnn import PixelCNN
+from postmatch.partial import MaskedEncoder
 from postmatch.recipes.gallery import side_by_side
 from postmatch.recipes.results import write_result
+from postmatch.vaes.vq import VQVAE
 from small_zoo import result_of, ship
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -51,7 +54,8 @@ def test_images_of_a_gallery_are_spread_over_the_classes() -> None:
 def test_a_gallery_is_written_pixel_for_pixel_below_its_labels(tmp_path: Path) -> None:
     columns = [torch.rand(2, 1, 28, 28) for _ in range(3 + figures.DRAWS)]
     picture = side_by_side(columns, figures.SCALE)
-    figures.write(figures.labelled(picture), tmp_path / "gallery.png")
+    places = {"image": 0.5, "seen": 1.5, "zeros": 2.5, "draws": 6.0}
+    figures.write(figures.labelled(picture, len(columns), places), tmp_path / "gallery.png")
     written, _ = read_image(tmp_path / "gallery.png", 3)
     assert torch.equal(written[:, figures.HEAD :], picture)
     head = written[:, : figures.HEAD].amin(0)
@@ -74,11 +78,31 @@ def test_what_is_seen_is_left_alone_and_draws_differ_but_can_be_had_again(folder
         assert torch.equal(one, other)
 
 
-def test_galleries_are_of_shipped_models_and_never_of_faces(folder: Path) -> None:
+def test_images_from_nothing_are_of_the_partial_posterior_and_others_of_the_prior(
+    folder: Path,
+) -> None:
+    model = zoo.pretrained(ship(folder, "mnist", "vqvae"), device="cpu")
+    assert isinstance(model.vae, VQVAE)
+    assert isinstance(model.partial, MaskedEncoder)
+    told, prior_net = model.partial.head.net, model.vae.prior_net
+    assert isinstance(told, PixelCNN)
+    assert isinstance(prior_net, PixelCNN)
+    with torch.no_grad():  # codes that each of the two holds for certain
+        for net, code in ((told, 1), (prior_net, 2)):
+            net.last.weight.zero_()
+            net.last.bias.copy_(50.0 * torch.eye(len(net.last.bias))[code])
+        codes = torch.tensor([1, 2]).view(2, 1, 1).expand(2, *told.grid)
+        expected = model.vae.decode(codes).mean.clamp(0.0, 1.0)
+    for drawn, image in zip(figures.joint_samples(model, (1, 28, 28), 3), expected, strict=True):
+        torch.testing.assert_close(drawn, image.expand(3, -1, -1, -1))
+
+
+def test_pictures_are_of_shipped_models_and_never_of_faces(folder: Path) -> None:
     for dataset in ("omniglot", "celeba"):
         write_result(folder / f"{dataset}-vdvae.json", result_of(dataset, "vdvae"))
         (folder / f"{dataset}-vdvae.safetensors").touch()
-    assert {*figures.every_figure()} == {*diagrams.DIAGRAMS, "inpainting-omniglot-vdvae"}
+    of_drawings = {"inpainting-omniglot-vdvae", "joint-omniglot-vdvae"}
+    assert {*figures.every_figure()} == {*diagrams.DIAGRAMS, *of_drawings}
 
 
 def test_missing_data_are_told_and_the_rest_is_drawn(
@@ -97,7 +121,7 @@ def test_missing_data_are_told_and_the_rest_is_drawn(
     assert [path.name for path in output.iterdir()] == ["lookahead.svg"]
 
 
-def test_a_gallery_and_the_diagrams_are_the_same_every_time(
+def test_pictures_are_the_same_every_time(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ship(folder, "mnist", "vqvae")
@@ -106,7 +130,8 @@ def test_a_gallery_and_the_diagrams_are_the_same_every_time(
     for name in ("first", "second"):
         torch.manual_seed(len(name))
         figures.main(["--output", str(tmp_path / name)])
-    names = {"posterior-matching.svg", "lookahead.svg", "inpainting-mnist-vqvae.png"}
+    of_digits = {"inpainting-mnist-vqvae.png", "joint-mnist-vqvae.png"}
+    names = {"posterior-matching.svg", "lookahead.svg", *of_digits}
     assert {path.name for path in (tmp_path / "first").iterdir()} == names
     for name in names:
         first, second = ((tmp_path / way / name).read_bytes() for way in ("first", "second"))

@@ -191,9 +191,19 @@ def test_only_pictures_that_are_there_are_shown() -> None:
     results = judged("mnist", "vdvae"), judged("omniglot", "vdvae")
     there = ("inpainting-mnist-vdvae.png", "inpainting-mnist-conv.png", "posterior-matching.svg")
     text = page(*results, pictures=there)
+    assert "## Images from nothing" not in text
     assert "](img/inpainting-mnist-vdvae.png)" in text
     assert "](img/posterior-matching.svg)" in text
     assert text.count("](img/") == 2  # there is no result of the other
+
+
+def test_images_from_nothing_have_a_section_of_their_own() -> None:
+    there = ("inpainting-mnist-vdvae.png", "joint-mnist-vdvae.png")
+    filled, joint = page(judged("mnist", "vdvae"), pictures=there).split("## Images from nothing")
+    assert "](img/inpainting-mnist-vdvae.png)" in filled
+    assert "](img/joint-mnist-vdvae.png)" in joint
+    assert "](img/joint" not in filled
+    assert "](img/inpainting" not in joint
 
 
 def test_pictures_of_the_latent_space_stand_with_what_they_show() -> None:
