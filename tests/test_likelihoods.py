@@ -172,3 +172,15 @@ def test_parts_must_be_even_to_be_shared_by_two_proposals(at_once: int) -> None:
     x, observed = draw_rows(vae, 5)
     with pytest.raises(ValueError, match=f"at_once must be 0 or a multiple of 2, got {at_once}"):
         exact_model(vae).given(x, observed).log_prob(x, num_samples=10, at_once=at_once)
+
+
+@pytest.mark.parametrize("num_samples", [16, 1_030])  # one block of noise, and two
+def test_a_seed_decides_a_bound_however_many_draws_are_decoded_together(num_samples: int) -> None:
+    vae = linear_gaussian()
+    x, observed = draw_rows(vae, 3)
+    answer = exact_model(vae, scale=1.5, shift=1.0).given(x, observed)  # so that weights differ
+    whole = answer.log_prob(x, num_samples=num_samples, seed=1)
+    for at_once in (4, 6, 2_000):
+        parts = answer.log_prob(x, num_samples=num_samples, seed=1, at_once=at_once)
+        assert_close(parts, whole, atol=1e-5, rtol=0.0)
+    assert (answer.log_prob(x, num_samples=num_samples, seed=2) - whole).abs().min() > 1e-4

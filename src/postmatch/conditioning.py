@@ -1,7 +1,7 @@
 """A VAE with its partial encoder, and the answers it gives."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -16,6 +16,7 @@ from postmatch.distributions.noise import (
     noise_size,
     quasi_uniform,
 )
+from postmatch.distributions.shared import shared_draws, shared_parts
 from postmatch.distributions.stratified import StratifiedMixture
 from postmatch.importance import effective_size, in_parts, pareto_k
 from postmatch.objectives import elbo
@@ -258,7 +259,7 @@ class Conditional:
         ``from_noise`` draws independent noise from torch's global state, seeded for that moment;
         with one, nothing global is touched and threads may ask at once.
         """
-        return self.vae.decode(_shared_draws(self.latent, num_samples, seed, self.x))
+        return self.vae.decode(shared_draws(self.latent, num_samples, seed, self.x))
 
     @torch.no_grad()
     def log_prob(
@@ -279,15 +280,18 @@ class Conditional:
             available: Which cells of ``x`` are real; hidden cells that are not are left out.
             num_samples: K, an even number.
             seed: Of noise that all rows share, as in :meth:`impute`; None for independent draws.
-            at_once: How many draws are in memory together, an even number; 0 for all. Each such
-                part has noise of its own.
+            at_once: How many draws are decoded together, an even number; 0 for all, or, with a
+                seed, for at most 1,024. With a seed it changes no more than rounding.
         """
         hidden = ~self.observed if available is None else ~self.observed & available
         proposal = self._proposal(x, available)
-        found = []
-        for part, count in enumerate(in_parts(num_samples, at_once, multiple=2)):
-            z = _shared_draws(proposal, count, None if seed is None else seed + part, x)
-            found.append(self._log_weights(x, hidden, proposal, z))
+        draws: Iterable[Tensor]
+        if seed is None:
+            counts = in_parts(num_samples, at_once, multiple=2)
+            draws = (proposal.sample(torch.Size([count])) for count in counts)
+        else:
+            draws = shared_parts(proposal, num_samples, seed, x, at_once)
+        found = [self._log_weights(x, hidden, proposal, z) for z in draws]
         return torch.cat(found).logsumexp(0) - math.log(num_samples)
 
     @torch.no_grad()
@@ -354,19 +358,6 @@ class Conditional:
             return self.vae.encode(torch.where(self.observed, self.x, x))
         known = self.observed | available
         return self.vae.encode(torch.where(self.observed, self.x, x), known)
-
-
-def _shared_draws(
-    distribution: Distribution, num_samples: int, seed: int | None, x: Tensor
-) -> Tensor:
-    """Return draws of which all rows ``x`` share the noise, or independent ones without a seed."""
-    shape, size = torch.Size([num_samples]), noise_size(distribution)
-    if seed is None:
-        return distribution.sample(shape)
-    if size is None:
-        with seeded(seed):
-            return distribution.sample(shape)
-    return from_noise(distribution, quasi_uniform(num_samples, size, seed, x.device).to(x.dtype))
 
 
 def _from_fresh(distribution: Distribution, noise: Callable[[int], Tensor]) -> Tensor:

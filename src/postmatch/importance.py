@@ -17,7 +17,13 @@ def in_parts(num_samples: int, at_once: int, multiple: int = 1) -> list[int]:
         num_samples: Of all parts together.
         at_once: The most of a part; 0 for all.
         multiple: What each must be a multiple of.
+
+    Raises:
+        ValueError: If one of them is no such number.
     """
+    if num_samples < 1 or num_samples % multiple:
+        wanted = "at least 1" if num_samples < 1 else f"a multiple of {multiple}"
+        raise ValueError(f"num_samples must be {wanted}, got {num_samples}")
     if at_once < 0 or at_once % multiple:
         wanted = "0 or more" if multiple == 1 else f"0 or a multiple of {multiple}"
         raise ValueError(f"at_once must be {wanted}, got {at_once}")
