@@ -16,6 +16,8 @@ from postmatch.nets.pixelcnn import PixelCNN
 from postmatch.nets.residual_conv import ResidualConvDecoder, ResidualConvEncoder
 from postmatch.partial import AutoregressiveHead, DiagonalHead, MaskedEncoder
 from postmatch.partial_codes import CodeGridHead
+from postmatch.recipes import inpainting
+from postmatch.recipes.inpainting_config import Model, config_of
 from postmatch.vaes.base import log_likelihood
 from postmatch.vaes.conv import ConvVAE
 from postmatch.vaes.hierarchical import hierarchical_vae
@@ -25,7 +27,11 @@ from postmatch.vaes.vq import VQVAE, Codebook
 def conv_model() -> MatchedVAE:
     layers = ((4, 3, 2), (8, 4, 1))
     vae = ConvVAE(
-        ConvEncoder(1, layers), DiagonalHead(8, 3), ConvDecoder(3, ((8, 4, 1), (1, 3, 2))), 3
+        ConvEncoder(1, layers),
+        DiagonalHead(8, 3),
+        ConvDecoder(3, ((8, 4, 1), (1, 3, 2))),
+        3,
+        image_shape=(1, 8, 8),
     )
     head = AutoregressiveHead(mixture_net(3, 2, 8, 1, 8))
     return MatchedVAE(vae, MaskedEncoder(ConvEncoder(2, layers), head)).eval()
@@ -38,7 +44,8 @@ def hierarchical_model() -> MatchedVAE:
 
 def vq_model() -> MatchedVAE:
     encoder, decoder = ResidualConvEncoder(3, 8, 4), ResidualConvDecoder(4, 8, 3)
-    vae = VQVAE(encoder, decoder, Codebook(5, 4), PixelCNN(5, (2, 2), 8, 2))
+    shape, prior_net = (3, 8, 8), PixelCNN(5, (2, 2), 8, 2)
+    vae = VQVAE(encoder, decoder, Codebook(5, 4), prior_net, image_shape=shape)
     head = CodeGridHead(PixelCNN(5, (2, 2), 8, 2, map_channels=6))
     return MatchedVAE(vae, MaskedEncoder(ResidualConvEncoder(4, 8, 6), head)).eval()
 
@@ -128,3 +135,28 @@ def test_holes_in_training_images_are_refused(name: str) -> None:
     model, x, observed = build(name)
     with pytest.raises(ValueError, match="available must be all True"):
         model.vae.encode(x, observed)
+
+
+@every_model
+def test_images_of_another_size_or_with_other_channels_are_refused(name: str) -> None:
+    model, x, observed = build(name)
+    shape = ", ".join(str(n) for n in x.shape[1:])
+    for other in (x[..., :4], x[..., :7, :7], x.expand(6, -1, 8, 8).repeat(1, 2, 1, 1), x[0]):
+        wanted = rf"x must be \(batch, {shape}\), got \({', '.join(map(str, other.shape))}\)"
+        with pytest.raises(ValueError, match=wanted):
+            model.given(other, observed)
+
+
+@every_model
+def test_what_is_asked_of_images_is_a_pixel_and_numbers(name: str) -> None:
+    model, x, observed = build(name)
+    for wrong in (observed.repeat(1, 3, 1, 1), observed[:4], observed[..., :4], observed[:, 0]):
+        with pytest.raises(ValueError, match="observed must have one entry per feature"):
+            model.given(x, wrong)
+    with pytest.raises(ValueError, match=r"x must hold floating point numbers, got torch\.uint8"):
+        model.given((255 * x).byte(), observed)
+
+
+@pytest.mark.parametrize("model", ["conv", "vqvae", "vdvae"])
+def test_models_of_the_recipes_know_the_shape_of_their_images(model: Model) -> None:
+    assert inpainting.build(config_of("mnist", model)).vae.image_shape == (1, 28, 28)

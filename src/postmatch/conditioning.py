@@ -29,6 +29,7 @@ from postmatch.vaes.base import (
     log_likelihood_of_each,
     log_weights,
     over_features,
+    require_images,
 )
 
 
@@ -51,8 +52,12 @@ class MatchedVAE(nn.Module):
         Args:
             x: ``(batch, *features)``; hidden entries may hold anything, NaN included.
             observed: Which features are seen, bool, of the shape of the decoder's ``log_prob``.
+
+        Raises:
+            ValueError: If one of them cannot be meant.
         """
-        check_observed(x, observed)
+        require_images(self.vae.image_shape, x)
+        check_observed(x, observed, self.vae.image_shape is not None)
         return Conditional(self.vae, self.partial, x, observed)
 
     def losses(
@@ -367,13 +372,21 @@ def _from_fresh(distribution: Distribution, noise: Callable[[int], Tensor]) -> T
     return from_noise(distribution, noise(size))
 
 
-def check_observed(x: Tensor, observed: Tensor) -> None:
-    """Raise unless ``observed`` is a mask that fits ``x``."""
+def check_observed(x: Tensor, observed: Tensor, images: bool) -> None:
+    """Raise unless ``x`` holds numbers and ``observed`` is a mask that fits them.
+
+    Args:
+        x: Rows.
+        observed: What is seen of them.
+        images: Whether they are images for certain, of which a pixel, whatever its channels, is one
+            feature; otherwise rows of more than two axes may be.
+    """
     if observed.dtype != torch.bool:
         raise ValueError(f"observed must be bool, got {observed.dtype}")
-    # A pixel is one feature, whatever its channels.
+    if not x.is_floating_point():
+        raise ValueError(f"x must hold floating point numbers, got {x.dtype}")
     pixels = x.dim() > 2 and observed.shape == (len(x), 1, *x.shape[2:])
-    if observed.shape != x.shape and not pixels:
+    if not pixels and (images or observed.shape != x.shape):
         raise ValueError(
             f"observed must have one entry per feature of x, got shapes "
             f"{tuple(observed.shape)} and {tuple(x.shape)}"

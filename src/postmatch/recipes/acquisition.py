@@ -118,7 +118,8 @@ def build(config: Config) -> MatchedVAE:
     """Return the untrained model."""
     size, features = config.latent_size, features_of(config)
     decoder = ConvDecoder(size, _DECODER) if config.network == "conv" else ImageDecoder(size)
-    vae = ConvVAE(encoder(config, 1), DiagonalHead(features, size), decoder, size)
+    body, head = encoder(config, 1), DiagonalHead(features, size)
+    vae = ConvVAE(body, head, decoder, size, image_shape=(1, SIDE, SIDE))
     return MatchedVAE(vae, MaskedEncoder(encoder(config, 2), FullGaussianHead(features, size)))
 
 

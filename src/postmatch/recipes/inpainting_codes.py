@@ -83,6 +83,7 @@ def code_model(
         Codebook(num_codes, code_size),
         PixelCNN(num_codes, grid, *prior, dropout=dropout),
         logistic_channels=channels if components else 0,
+        image_shape=(channels, size, size),
     )
     told = {"vector_size": context[0], "map_channels": context[0], "head_width": posterior[2]}
     net = PixelCNN(num_codes, grid, *posterior[:2], **told, dropout=dropout)

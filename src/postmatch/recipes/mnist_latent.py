@@ -104,7 +104,8 @@ def build(config: Config) -> MatchedVAE:
 
 def image_vae(latent_size: int, head: nn.Module) -> ConvVAE:
     """Return the paper's VAE of 28 x 28 pixels, whose q(z | x) is that of the head."""
-    return ConvVAE(image_encoder(1), head, ConvDecoder(latent_size, _DECODER), latent_size)
+    encoder, decoder = image_encoder(1), ConvDecoder(latent_size, _DECODER)
+    return ConvVAE(encoder, head, decoder, latent_size, image_shape=(1, 28, 28))
 
 
 def image_partial(latent_size: int, components: int) -> MaskedEncoder:

@@ -22,6 +22,8 @@ class VAE(nn.Module, abc.ABC):
 
     assumptions: tuple[str, ...] = ()
     """What is taken for granted on behalf of a model that does not tell it; empty if it does."""
+    image_shape: tuple[int, ...] | None = None
+    """Channels, height and width where rows are images of one size, whose features are pixels."""
 
     @abc.abstractmethod
     def prior(self) -> Distribution:
@@ -187,6 +189,12 @@ def over_features(log_each: Tensor, x: Tensor) -> Tensor:
 def or_everything(available: Tensor | None, x: Tensor) -> Tensor:
     """Return what is available of x; if that is not said, all of it."""
     return torch.ones_like(x, dtype=torch.bool) if available is None else available
+
+
+def require_images(shape: tuple[int, ...] | None, x: Tensor) -> None:
+    """Raise unless rows are images of this shape, if one is told."""
+    if shape is not None and x.shape[1:] != shape:
+        raise ValueError(f"x must be (batch, {', '.join(map(str, shape))}), got {tuple(x.shape)}")
 
 
 def require_complete(available: Tensor | None) -> None:

@@ -26,14 +26,21 @@ class ConvVAE(VAE):
         head: From features to q(z | x).
         decoder: From z to logits, ``(..., channels, height, width)``.
         latent_size: Length of z, whose prior is standard normal.
+        image_shape: Channels, height and width of all images, if rows are to be checked.
     """
 
     origin: Tensor
 
     def __init__(
-        self, encoder: nn.Module, head: nn.Module, decoder: nn.Module, latent_size: int
+        self,
+        encoder: nn.Module,
+        head: nn.Module,
+        decoder: nn.Module,
+        latent_size: int,
+        image_shape: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__()
+        self.image_shape = image_shape
         self.encoder, self.head, self.decoder = encoder, head, decoder
         self.register_buffer("origin", torch.zeros(latent_size), persistent=False)
 

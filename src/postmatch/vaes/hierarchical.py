@@ -14,7 +14,7 @@ from postmatch.nets.hierarchy_layout import HierarchyLayout
 from postmatch.partial import PartialEncoder
 from postmatch.partial_hierarchy import HierarchicalEncoder
 from postmatch.streams import Branch
-from postmatch.vaes.base import VAE, log_likelihood, require_complete
+from postmatch.vaes.base import VAE, log_likelihood, require_complete, require_images
 
 
 @final
@@ -33,6 +33,7 @@ class HierarchicalVAE(VAE):
     def __init__(self, encoder: LevelEncoder, top: TopDown, channels: int) -> None:
         super().__init__()
         self.encoder, self.top, self.channels = encoder, top, channels
+        self.image_shape = (channels, top.places[-1].size, top.places[-1].size)
 
     def prior(self) -> Hierarchy:
         """Return the distribution of z by the generating network alone."""
@@ -41,11 +42,7 @@ class HierarchicalVAE(VAE):
     def encode(self, x: Tensor, available: Tensor | None = None) -> Hierarchy:
         """Return q(z | x) of complete images."""
         require_complete(available)
-        size = self.top.places[-1].size
-        if x.shape[1:] != (self.channels, size, size):
-            raise ValueError(
-                f"x must be (batch, {self.channels}, {size}, {size}), got {tuple(x.shape)}"
-            )
+        require_images(self.image_shape, x)
         image = (2.0 * x - 1.0).movedim(1, -1)
         return Hierarchy(self.top, self.encoder, self.encoder(image))
 

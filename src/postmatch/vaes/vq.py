@@ -133,6 +133,7 @@ class VQVAE(VAE):
         logistic_channels: Those of images of 256 levels, of which the decoder returns what
             :class:`~postmatch.distributions.discretised.DiscretisedLogistics` takes; 0 if it
             returns means.
+        image_shape: Channels, height and width of all images, if rows are to be checked.
     """
 
     def __init__(
@@ -144,8 +145,10 @@ class VQVAE(VAE):
         scale: float = 1.0,
         commitment: float = 0.25,
         logistic_channels: int = 0,
+        image_shape: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__()
+        self.image_shape = image_shape
         self.encoder, self.decoder, self.codebook = encoder, decoder, codebook
         self.prior_net, self.commitment = prior_net, commitment
         self.logistic_channels = logistic_channels
