@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from postmatch.image_files import read_image, read_masks, write_image
+from postmatch.image_files import check_output, read_image, read_masks, write_image
 from postmatch.masks import Pattern
 
 
@@ -52,6 +52,32 @@ def test_pictures_that_are_no_masks_are_refused(tmp_path: Path) -> None:
         read_masks(whole)
     with pytest.raises(FileNotFoundError):
         read_masks(tmp_path / "absent.png")
+    (tmp_path / "text.png").write_text("no picture")
+    with pytest.raises(ValueError, match=r"text.png is not a picture of a format that is known"):
+        read_masks(tmp_path / "text.png")
+
+
+def test_a_damaged_picture_is_an_error_of_its_own_name_or_still_a_picture(tmp_path: Path) -> None:
+    whole = save(tmp_path / "whole.png", np.random.default_rng(0).integers(0, 255, (9, 9)))
+    content, told = whole.read_bytes(), []
+    for place in range(len(content)):
+        damaged = tmp_path / "damaged.png"
+        damaged.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
+        try:
+            read_image(damaged, 1)
+        except ValueError as error:
+            told.append(str(error))
+    assert len(told) > len(content) // 2
+    assert all(message.startswith(f"{damaged} ") for message in told)
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "YCbCr"])
+def test_other_colours_of_8_bits_are_read(tmp_path: Path, mode: str) -> None:
+    levels = np.repeat(np.array([[0, 255], [100, 30]])[..., None], 3, axis=2)
+    suffix = "jpg" if mode == "CMYK" else "tif"
+    found, opaque = read_image(save(tmp_path / f"other.{suffix}", levels, mode), 1)
+    assert (found[0].int() - torch.tensor(levels[..., 0])).abs().max() < 40  # compressed
+    assert opaque.all()
 
 
 def test_pillow_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +98,35 @@ def test_an_image_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["image.png"]
     with pytest.raises(ValueError, match=r"image.xyz cannot be written: unknown file extension"):
         write_image(tmp_path / "image.xyz", image)
+    with pytest.raises(OSError, match=r"image.xbm cannot be written: cannot write mode RGB"):
+        write_image(tmp_path / "image.xbm", image)
+    assert [file.name for file in tmp_path.iterdir()] == ["image.png"]
+
+
+def test_formats_that_keep_every_pixel_are_told_from_those_that_do_not(tmp_path: Path) -> None:
+    image, exact = torch.randint(256, (3, 24, 24), dtype=torch.uint8), []
+    for suffix in ("png", "PNG", "bmp", "tif", "tiff", "jpg", "webp", "gif"):
+        path = tmp_path / f"image.{suffix}"
+        check_output(path)
+        write_image(path, image)
+        if torch.equal(read_image(path, 3)[0], image):
+            check_output(path, exact=True)
+            exact.append(suffix)
+        else:
+            with pytest.raises(
+                ValueError, match=rf"\.{suffix} must end in \.png, .* keep every pixel"
+            ):
+                check_output(path, exact=True)
+    assert exact == ["png", "PNG", "bmp", "tif", "tiff"]
+
+
+def test_where_nothing_can_be_written_is_told_before(tmp_path: Path) -> None:
+    pytest.importorskip("PIL.Image")
+    for name in ("image", "image.xyz", "image.csv"):
+        with pytest.raises(ValueError, match=f"{name} must end in .png or another suffix"):
+            check_output(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent"):
+        check_output(tmp_path / "absent" / "image.png")
 
 
 def test_grey_and_colour_are_turned_into_each_other(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 _MIDDLE = 128  # of 256 levels of grey, or of opacity
-_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA")
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+_LOSSLESS = (".png", ".bmp", ".tif", ".tiff")
 
 
 def read_image(path: str | Path, channels: int) -> tuple[Tensor, Tensor]:
@@ -20,12 +21,35 @@ def read_image(path: str | Path, channels: int) -> tuple[Tensor, Tensor]:
         channels: 1 for grey, which colours are turned into; 3 for colours.
 
     Raises:
-        ValueError: If the file is cut short or has more than 8 bits.
+        ValueError: If the file is no picture, cut short or damaged, or has more than 8 bits.
     """
     with _opened(Path(path)) as picture:
         opaque = _opaque(picture)
         colours = picture if picture.mode == "L" else picture.convert("RGB")
         return _pixels(colours.convert("L" if channels == 1 else "RGB")), opaque
+
+
+def check_output(path: Path, *, exact: bool = False) -> None:
+    """Raise unless a picture in colour can be written to a path, as far as can be told before.
+
+    Args:
+        path: Where it shall go.
+        exact: Whether every pixel must be read back as it was.
+
+    Raises:
+        ValueError: If its suffix stands for no format that there is, or for one that alters pixels.
+        FileNotFoundError: If its folder is not there.
+    """
+    image, suffix = _pillow(), path.suffix.lower()
+    if image.registered_extensions().get(suffix) not in image.SAVE:
+        raise ValueError(f"{path} must end in .png or another suffix of pictures, got {suffix!r}")
+    if exact and suffix not in _LOSSLESS:
+        raise ValueError(
+            f"{path} must end in {', '.join(_LOSSLESS[:-1])} or {_LOSSLESS[-1]}, which keep every "
+            f"pixel as it is, got {suffix}"
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
 def write_image(path: str | Path, image: Tensor) -> None:
@@ -35,8 +59,9 @@ def write_image(path: str | Path, image: Tensor) -> None:
     pixels = (image[0] if len(image) == 1 else image.movedim(0, -1)).cpu().numpy()
     try:
         _pillow().fromarray(pixels).save(part)
-    except ValueError as error:  # a suffix that stands for no format
-        raise ValueError(f"{path} cannot be written: {error}") from None
+    except (ValueError, OSError) as error:  # a suffix of no format, or of none for such pixels
+        part.unlink(missing_ok=True)
+        raise type(error)(f"{path} cannot be written: {error}") from None
     part.replace(path)
 
 
@@ -83,13 +108,21 @@ def _size(mask: Tensor) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    with _pillow().open(path) as picture:
+    image = _pillow()
+    with contextlib.ExitStack() as stack:
+        try:
+            picture = stack.enter_context(image.open(path))
+            if picture.mode in _MODES:
+                picture.load()
+        except image.UnidentifiedImageError:
+            raise ValueError(f"{path} is not a picture of a format that is known") from None
+        except (FileNotFoundError, IsADirectoryError, PermissionError):
+            raise
+        except (OSError, SyntaxError, ValueError) as error:
+            message = f"{path} cannot be read ({error}): it is cut short or damaged"
+            raise ValueError(message) from error
         if picture.mode not in _MODES:
             raise ValueError(f"{path} must have 8 bits a colour, got mode {picture.mode}")
-        try:
-            picture.load()
-        except OSError as error:
-            raise ValueError(f"{path} cannot be read ({error}): it is cut short") from error
         yield picture
 
 

@@ -172,4 +172,12 @@ def test_what_cannot_be_filled_is_told(
     assert "28 x 28 pixels for this model, got 64 x 32" in told(
         "--hole", "000000", of=tmp_path / "large.png"
     )
+    before = image.read_bytes()
+    assert "which would be lost" in told("--mask", mask, "-o", str(image))
+    assert image.read_bytes() == before
+    lossy = str(tmp_path / "out.jpg")
+    assert "which keep every pixel as it is, got .jpg" in told(
+        "--mask", mask, "--each", "-o", lossy
+    )
+    assert "there is no folder" in told("--mask", mask, "-o", str(tmp_path / "absent" / "out.png"))
     assert not (tmp_path / "out.png").exists()

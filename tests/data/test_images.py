@@ -243,6 +243,21 @@ def test_prepared_faces_that_are_not_what_they_should_be_are_refused(folder: Pat
         _ = load_images("celeba").test
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, 5, 40])
+def test_a_picture_whose_compressed_bytes_are_damaged_is_named(folder: Path, place: int) -> None:
+    write_faces(folder)
+    path = folder / "celeba" / "celeba64_test.zip"
+    name = "000030.jpg"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, picture(flat(FACES[30], 64, 64), "JPEG"))
+    content = bytearray(path.read_bytes())
+    start = 30 + len(name)  # behind the local header
+    content[start + place : start + place + 4] = b"\xff" * 4
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"celeba64_test.zip/000030.jpg cannot be read"):
+        _ = load_images("celeba").test
+
+
 def write_official_faces(folder: Path) -> None:
     members = {}
     for number, colour in FACES.items():

@@ -56,17 +56,21 @@ def inpaint(
     """Fill the hole of an image with draws of a model, and write them side by side.
 
     Where there is neither --mask nor --hole, transparent pixels are the hole. Pixels outside it
-    come back as they are: --each writes FILE.1.png and so on, which hold them bit for bit.
+    come back as they are: --each writes FILE.1.png and so on, which hold them bit for bit, in grey
+    if the model is of grey images.
     """
     import torch
 
-    from postmatch.image_files import write_image
+    from postmatch.image_files import check_output, write_image
     from postmatch.models import device_of
     from postmatch.randomness import seeded
     from postmatch.recipes.gallery import masked, side_by_side
     from postmatch.recipes.inpainting_config import CHANNELS, SIZES
 
     with session(running) as here:
+        check_output(output, exact=each)
+        if output.resolve() == image.resolve():
+            raise ValueError(f"--output must not be {image} itself, which would be lost")
         device = device_of(running.device)
         result, trained = _obtain(model, device)
         name: Any = result["dataset"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from postmatch.data.places import data_folder
-from postmatch.data.publishers import Place, expect, find, readable
+from postmatch.data.publishers import UNREADABLE, Place, expect, find, readable
 
 Name = Literal["mnist", "fashion_mnist", "omniglot", "celeba"]
 Split = Literal["train", "test"]
@@ -334,7 +334,7 @@ def _decode(
         for row, (path, name) in zip(x, places, strict=True):
             try:
                 row[:] = prepare(Image.open(io.BytesIO(archives[path].read(name))))
-            except (OSError, ValueError, zipfile.BadZipFile) as error:
+            except (OSError, ValueError, SyntaxError, *UNREADABLE) as error:
                 raise ValueError(
                     f"{path}/{name} cannot be read ({error}): it is damaged, "
                     f"or not a picture of the size expected"

@@ -16,7 +16,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 BLOCK = 1 << 24  # bytes parsed at once
-_UNREADABLE = (
+UNREADABLE = (
     pa.ArrowInvalid,
     gzip.BadGzipFile,
     tarfile.ReadError,
@@ -81,7 +81,7 @@ def readable(place: Place | Path, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"{place} cannot be read ({error}): it is cut short, or not {what}"
         ) from error
