@@ -5,9 +5,10 @@ Usage: python benchmarks/stock_zoo.py                  the models in MODELS
 
 `mnist-vdvae` is results/inpainting-mnist-vdvae.json and
 results/weights/inpainting-mnist-vdvae.safetensors, as `postmatch reproduce inpainting` leaves them.
-All are copied or none: a result without scores or with those of a judging that was cut off, one of
-another model, weights that are not in half precision though it could hold them, and more than 40 MB
-in all are refused. Prints one JSON line, the bytes of every file.
+All are copied or none: a result without scores or with those of a judging that was cut off or of a
+part of the test images, one of another model, weights that are not in half precision though it
+could hold them, and more than 40 MB in all are refused. Prints one JSON line, the bytes of every
+file.
 """
 
 import argparse
@@ -27,6 +28,7 @@ MODELS = ("mnist-vdvae", "omniglot-vdvae", "mnist-vqvae", "omniglot-vqvae")
 MOST_BYTES = 40_000_000
 LARGEST_HALF = torch.finfo(torch.float16).max  # less than a codebook's sums over many images
 SCORES = {"psnr", "precision", "recall"}
+TEST_ROWS = {"mnist": 10_000, "omniglot": 13_180}
 
 
 def main() -> None:
@@ -84,6 +86,10 @@ def files_of(name: str, results: Path) -> tuple[bytes, bytes]:
     if (count := len(result["mask_seeds"])) < len(MASK_SEEDS):
         raise ValueError(
             f"{path} has scores of {count} of {len(MASK_SEEDS)} draws of masks: {how} finds all"
+        )
+    if (rows := result["rows"]["test"]) != TEST_ROWS.get(dataset, rows):
+        raise ValueError(
+            f"{path} has scores of {rows:,} of {TEST_ROWS[dataset]:,} test images: {how} finds all"
         )
     content = weights.read_bytes()
     for key, value in safetensors.load(content).items():

@@ -11,6 +11,7 @@ from postmatch.recipes.inpainting import build
 from postmatch.recipes.inpainting_config import Config, config_of
 from postmatch.recipes.results import write_result, write_weights
 
+TEST_ROWS = {"mnist": 10_000, "omniglot": 13_180, "celeba": 4_640}
 SMALL = {
     "encoder": "28x1,28d4,7d7,1x1", "decoder": "1x1,7m1,28m7", "width": 12, "bottleneck": 4,
     "latent_channels": 2, "components": 2, "latent_size": 3, "num_codes": 8, "code_size": 4,
@@ -37,7 +38,7 @@ def result_of(dataset: str, model: str, **changes: Any) -> dict[str, Any]:
         "train_minutes": 12.345,
         "steps": 30_000,
         "parameters": {"vae": 4_540_000, "partial": 2_110_000},
-        "rows": {"train": 54_000, "test": 10_000},
+        "rows": {"train": 54_000, "test": TEST_ROWS[dataset]},
         "mask_seeds": [0, 1, 2, 3, 4],
         "metrics": {"psnr": 21.2345, "precision": 0.9876, "recall": 0.9765},
     } | changes

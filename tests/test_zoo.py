@@ -147,6 +147,8 @@ def test_stocking_refuses_what_is_not_fit_and_then_copies_nothing(
         refused("has no scores: postmatch reproduce inpainting --dataset mnist --model vdvae")
     write_result(path, judged | {"mask_seeds": [0, 1]})
     refused("has scores of 2 of 5 draws of masks: postmatch reproduce inpainting")
+    write_result(path, judged | {"rows": {"train": 54_000, "test": 24}})
+    refused("has scores of 24 of 10,000 test images: postmatch reproduce inpainting")
     write_result(path, judged | {"dataset": "omniglot"})
     refused("inpainting-mnist-vdvae.json is the result of omniglot-vdvae")
     write_result(path, judged)

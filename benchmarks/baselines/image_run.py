@@ -21,15 +21,9 @@ from image_vaeac import Config, ImageVAEAC, build, config_of, decoder, fit
 from postmatch.models import device_of
 from postmatch.recipes.image_judging import Judging, judge, training_images
 from postmatch.recipes.inpainting_config import DATASETS, Dataset
-from postmatch.recipes.inpainting_run import result_path, weights_path
+from postmatch.recipes.inpainting_run import result_path, told_of, weights_path
 from postmatch.recipes.inpainting_scores import filler
-from postmatch.recipes.results import (
-    provenance,
-    read_result,
-    read_weights,
-    write_result,
-    write_weights,
-)
+from postmatch.recipes.results import read_result, read_weights, write_result, write_weights
 from postmatch.training.plan import Progress
 from postmatch.training.progress import progress_bar
 
@@ -118,25 +112,9 @@ def train(
         checkpoints=checkpoints,
         show=show,
     )
+    result = {"model": MODEL, "seed": seed, **told_of(trained, config, report, rows)}
+    write_result(result_path(folder, dataset, MODEL), result)  # before the weights, as ours
     write_weights(weights_path(folder, dataset, MODEL), trained)
-    result = {
-        "experiment": "inpainting",
-        "dataset": dataset,
-        "model": MODEL,
-        "config": dataclasses.asdict(config),
-        "seed": seed,
-        **provenance(device),
-        "train_minutes": round(report.seconds / 60.0, 3),
-        "steps": report.steps,
-        "best_step": report.best_step,
-        "history": [[step, round(value, 3)] for step, value in report.history],
-        "parameters": {
-            name: sum(p.numel() for p in part.parameters())
-            for name, part in trained.named_children()
-        },
-        "rows": {"train": len(rows)},
-    }
-    write_result(result_path(folder, dataset, MODEL), result)
 
 
 def evaluate(

@@ -57,3 +57,17 @@ def test_pixels_of_256_levels_are_learned(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(decoded, DiscretisedLogistics)
     assert decoded.mean.shape == x.shape
     assert (decoded.mean - x).abs().mean() < 0.05
+
+
+@pytest.mark.parametrize("steps", [0, 4, 30])  # of both parts, the first of which has 10
+def test_a_training_that_is_cut_off_leaves_nothing_frozen(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inpainting_codes, "_FIRST", 0.25)
+    images = torch.randint(256, (20, 1, 12, 12), dtype=torch.uint8)
+    batch = ImageBatches(images, 4, torch.Generator().manual_seed(0))
+    model, asked = small_model(), iter([False] * steps + [True] * 100)
+    report = fit_codes(model, batch, images[:0], Bernoulli(0.5), Plan(40), stop=lambda: next(asked))
+    assert report.stopped_by == "interruption"
+    assert report.steps == steps + 1
+    assert all(p.requires_grad for p in model.parameters())

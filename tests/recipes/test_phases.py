@@ -65,7 +65,7 @@ def test_progress_of_a_part_is_told_as_that_of_both() -> None:
     assert between(0.25, 0.75, None) is None
 
 
-@pytest.mark.parametrize("start", [0.1, 0.3, 0.5, 0.7, 1.0 - 0.35])
+@pytest.mark.parametrize("start", [0.1, 0.3, 0.5, 0.65, 0.7])
 def test_the_end_of_the_last_part_is_the_end_of_all(start: float) -> None:
     told: list[Progress] = []
     show = between(start, 1.0, told.append)
@@ -77,4 +77,4 @@ def test_the_end_of_the_last_part_is_the_end_of_all(start: float) -> None:
 def test_a_report_of_both_counts_all_steps_and_seconds_and_keeps_what_the_second_found() -> None:
     first = Report(30, 12.0, "steps", 20, 5.0, 3, 1, history=[(20, 5.0), (30, 6.0)])
     second = Report(10, 3.5, "time", 8, 1.0, 2, 0, history=[(8, 1.0)])
-    assert joined(first, second) == Report(40, 15.5, "time", 8, 1.0, 5, 1, history=[(8, 1.0)])
+    assert joined(first, second) == Report(40, 15.5, "time", 38, 1.0, 5, 1, history=[(38, 1.0)])

@@ -136,6 +136,7 @@ def fit_codes(
         stop=stop,
     )
     if first.stopped_by == "interruption":
+        model.requires_grad_(True)
         return first
     second = _fit_posterior(
         model,

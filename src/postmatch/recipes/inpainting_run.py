@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from postmatch.conditioning import MatchedVAE
 from postmatch.recipes.image_judging import Judging, judge, training_images
@@ -20,7 +20,7 @@ from postmatch.recipes.results import (
     write_result,
     write_weights,
 )
-from postmatch.training.plan import Progress
+from postmatch.training.plan import Progress, Report
 
 _AGAIN = 0.5  # of the learning rate, where training goes on from weights
 # PSNR of the mean of ten imputations, precision and recall as published.
@@ -100,26 +100,40 @@ def train(
         checkpoints=checkpoints,
         show=show,
     )
-    parts = {"vae": trained.vae, "partial": trained.partial}
-    result = {
-        "experiment": "inpainting",
-        "dataset": dataset,
-        "model": model,
-        "config": dataclasses.asdict(config),
-        "seed": seed,
-        **provenance(device),
+    result = {"model": model, "seed": seed, **told_of(trained, config, report, rows)}
+    result |= {
         "trainings": before.get("trainings", 0) + 1,
-        "train_minutes": round(report.seconds / 60.0, 3) + before.get("train_minutes", 0.0),
+        "train_minutes": result["train_minutes"] + before.get("train_minutes", 0.0),
         "steps": report.steps + before.get("steps", 0),
         "best_step": report.best_step + before.get("steps", 0),
-        "history": [[step, round(value, 3)] for step, value in report.history],
-        "parameters": {
-            name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()
-        },
-        "rows": {"train": len(rows)},
     }
     write_result(path, result)  # before the weights, which old scores must not stand beside
     write_weights(weights, trained)
+
+
+def told_of(model: nn.Module, config: Any, report: Report, rows: Tensor) -> dict[str, Any]:
+    """Return what a result tells of a training before anything is judged.
+
+    Args:
+        model: As it was trained; the parameters of its parts are counted.
+        config: A dataclass with all settings, the data set among them.
+        report: Of the training.
+        rows: What it was trained on, where it was.
+    """
+    return {
+        "experiment": "inpainting",
+        "dataset": config.dataset,
+        "config": dataclasses.asdict(config),
+        **provenance(rows.device),
+        "train_minutes": round(report.seconds / 60.0, 3),
+        "steps": report.steps,
+        "best_step": report.best_step,
+        "history": [[step, round(value, 3)] for step, value in report.history],
+        "parameters": {
+            name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()
+        },
+        "rows": {"train": len(rows)},
+    }
 
 
 def evaluate(

@@ -42,10 +42,12 @@ def between(
 def joined(first: Report, second: Report) -> Report:
     """Return the report of the second part, with what adds up of both: steps, seconds, mishaps.
 
-    Its history and best step are counted from its own start.
+    Its best step and its history, too, are counted from the start of the first.
     """
     return dataclasses.replace(
         second,
+        best_step=first.steps + second.best_step,
+        history=[(first.steps + step, score) for step, score in second.history],
         steps=first.steps + second.steps,
         seconds=first.seconds + second.seconds,
         skipped=first.skipped + second.skipped,
