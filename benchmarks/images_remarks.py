@@ -12,6 +12,8 @@ from images_prose import (
     CLASSIFIERS,
     LONGER,
     NAMES_OF,
+    UNDRAWN,
+    UNDRAWN_BUT,
 )
 from postmatch.recipes.scores import MASK_SEEDS
 
@@ -46,6 +48,21 @@ def alike(own: Mapping[str, Result]) -> str:
     return ALIKE.format(names=listed(names)) if names else ""
 
 
+def undrawn(own: Mapping[str, Result], lines: Sequence[Result]) -> str:
+    """Return of which models no pixels were drawn, if there are others.
+
+    Args:
+        own: The results of one data set, by model.
+        lines: Of models that were trained another time.
+    """
+    models = [model for model, result in own.items() if "drawn_psnr" not in result["metrics"]]
+    if not 0 < len(models) < len(own):
+        return ""
+    known = {line["model"] for line in lines if "drawn_psnr" in line}
+    others = UNDRAWN_BUT if known.issuperset(models) else ""
+    return UNDRAWN.format(names=listed([NAMES_OF[model] for model in models]), others=others)
+
+
 def longer(own: Mapping[str, Result]) -> str:
     """Return which models of ours were trained for longer than the peer, if any."""
     minutes = {NAMES_OF[model]: result["train_minutes"] for model, result in own.items()}
@@ -62,10 +79,15 @@ def listed(names: Sequence[str]) -> str:
 
 def classifiers(own: Mapping[str, Result]) -> list[str]:
     """Return which models were judged by other classifiers than the rest, if any."""
-    each = {NAMES_OF[model]: digest(result) for model, result in own.items()}
-    ((most, _),) = Counter(each.values()).most_common(1)
-    names = [name for name, found in each.items() if found != most]
+    most = usual_digest(own)
+    names = [NAMES_OF[model] for model, result in own.items() if digest(result) != most]
     return CLASSIFIERS.format(names=listed(names)).splitlines() if names else []
+
+
+def usual_digest(own: Mapping[str, Result]) -> str:
+    """Return which classifier judged most of the models."""
+    ((most, _),) = Counter(map(digest, own.values())).most_common(1)
+    return most
 
 
 def digest(result: Result) -> str:

@@ -1,7 +1,7 @@
-"""Write docs/images.md from results/inpainting-*.json and three files of lines alone.
+"""Write docs/images.md from results/inpainting-*.json and four files of lines alone.
 
-These are inpainting_beside.jsonl, of models that were trained another time, hole_kinds.jsonl and
-partial_cost.jsonl.
+These are inpainting_beside.jsonl, of models that were trained another time, hole_kinds.jsonl,
+partial_cost.jsonl and performance.jsonl.
 
 Pictures are embedded where `make figures` has put them.
 """
@@ -18,7 +18,6 @@ from images_prose import (
     ABOUT,
     AGAIN,
     CHANGED,
-    CHANGES,
     GALLERIES,
     INTRODUCTION,
     JUDGED,
@@ -26,17 +25,18 @@ from images_prose import (
     LEFT_OPEN,
     METHOD,
     NAMES_OF,
-    OTHERS,
     SHOWN,
     STEPS,
 )
-from images_remarks import alike, behind, classifiers, fewer, longer
+from images_remarks import alike, behind, classifiers, fewer, longer, undrawn
 from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
 from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
 from render_costs import cost_section
 from render_holes import holes
+from render_others import others
 from render_scoreboard import figure, table
+from render_speed import speed_section
 
 Result = dict[str, Any]
 TITLES = {"mnist": "MNIST", "omniglot": "Omniglot", "celeba": "CelebA"}
@@ -53,18 +53,12 @@ RUN_HEADINGS = (
     "seed",
     "commit",
 )
-OTHER_HEADINGS = (
-    "other training",
-    "what differs",
-    "models on the GPU",
-    "minutes",
-    "steps",
-    "PSNR, mean of ten",
-    "precision",
-    "recall",
-    "PSNR, pixels drawn",
-)
-LINES = {"costs": "partial_cost", "beside": "inpainting_beside", "kinds": "hole_kinds"}
+LINES = {
+    "costs": "partial_cost",
+    "beside": "inpainting_beside",
+    "kinds": "hole_kinds",
+    "speeds": "performance",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -98,6 +92,7 @@ def render(
     costs: Sequence[Result] = (),
     beside: Sequence[Result] = (),
     kinds: Sequence[Result] = (),
+    speeds: Sequence[Result] = (),
 ) -> str:
     """Return the page.
 
@@ -107,12 +102,14 @@ def render(
         costs: The lines of partial_cost.py.
         beside: Scores of models that were trained another time, side by side.
         kinds: The lines of hole_kinds.py.
+        speeds: Lines about speed, also that of other things.
     """
     parts = [INTRODUCTION, *diagram(pictures), METHOD, about(results), trained(results), JUDGED]
     for dataset in DATASETS:
         own = {m: results[dataset, m] for m in MODELS if (dataset, m) in results}
         if own:
-            parts += [section(dataset, own), *others(chosen(beside, dataset))]
+            more = chosen(beside, dataset)
+            parts += [section(dataset, own, more), *others(more, own)]
             parts.append(holes(chosen(kinds, dataset), NAMES_OF, own))
     for kind, words in GALLERIES.items():
         shown = [each for key in ordered(results) for each in gallery(kind, *key, pictures)]
@@ -121,7 +118,7 @@ def render(
         parts += [LEFT_OPEN, *opened]
     if costs:
         parts.append(cost_section(costs, NAMES_OF, results))
-    return "".join([*parts, again(results)])
+    return "".join([*parts, speed_section(speeds), again(results)])
 
 
 def ordered(results: Mapping[tuple[str, str], Result]) -> list[tuple[str, str]]:
@@ -152,7 +149,7 @@ def trained(results: Mapping[tuple[str, str], Result]) -> str:
     return STEPS + (f"Adam has still trained: {', '.join(others)}.\n" if others else "")
 
 
-def section(dataset: str, own: Mapping[str, Result]) -> str:
+def section(dataset: str, own: Mapping[str, Result], more: Sequence[Result]) -> str:
     """Return what is known of one data set."""
     rows = next(iter(own.values()))["rows"]
     lines = [
@@ -168,7 +165,7 @@ def section(dataset: str, own: Mapping[str, Result]) -> str:
         *table(RUN_HEADINGS, [run_row(m, r) for m, r in own.items()]),
         "",
     ]
-    return "\n".join(lines) + alike(own) + behind(own) + longer(own)
+    return "\n".join(lines) + alike(own) + behind(own) + undrawn(own, more) + longer(own)
 
 
 def chosen(lines: Sequence[Result], dataset: str) -> list[Result]:
@@ -212,23 +209,6 @@ def run_row(model: str, result: Result) -> list[str]:
         str(result["seed"]),
         result["commit"],
     ]
-
-
-def others(lines: Sequence[Result]) -> list[str]:
-    """Return what models reached that were trained another time."""
-    rows = [
-        [
-            NAMES_OF[line["model"]],
-            "; ".join(CHANGES[name] for name in line.get("changed", ())),
-            str(line["side_by_side"]),
-            f"{line['minutes']:.1f}",
-            f"{line['steps']:,}",
-            *(figure(line, name) for name in ("psnr", "precision", "recall")),
-            figure(line, "drawn_psnr") if "drawn_psnr" in line else "",
-        ]
-        for line in lines
-    ]
-    return [OTHERS, "\n".join(table(OTHER_HEADINGS, rows)), "\n"] if rows else []
 
 
 def gallery(kind: str, dataset: str, model: str, pictures: Mapping[str, str]) -> list[str]:

@@ -233,6 +233,7 @@ def test_costs_are_those_of_the_last_run_and_their_ratios() -> None:
 
 def test_what_was_trained_another_time_stands_with_its_data_set() -> None:
     line = {"model": "vaeac", "side_by_side": 6, "minutes": 12.513, "steps": 9_481, **SCORES}
+    line |= {"extractor": "vqvae"}  # as of a result that tells none
     text = page(
         judged("mnist", "vqvae"),
         judged("omniglot", "vqvae"),
@@ -373,3 +374,52 @@ def test_the_page_that_is_there_is_that_of_the_results(
     (output.parent / "img").symlink_to(ROOT / "docs" / "img")
     render_images.main(["--pictures", str(output.parent / "img"), "--output", str(output)])
     assert output.read_text() == there, "run benchmarks/render_images.py"
+
+
+def test_scores_by_another_classifier_stand_in_parentheses() -> None:
+    ours = judged("mnist", "vdvae") | {"extractor": {"digest": "abc"}}
+    line = {"dataset": "mnist", "model": "vdvae", "side_by_side": 1, "minutes": 2.0, "steps": 7}
+    line |= SCORES
+    known, unknown = line | {"extractor": "abc"}, line | {"extractor": "xyz"}
+    text = page(ours, beside=[known])
+    assert "in parentheses" not in text
+    assert rows_of(text, "MNIST")[-1][5:8] == ["21.234 ± 0.032", "0.914 ± 0.004", "0.987 ± 0.002"]
+    for other in (unknown, line):
+        text = page(ours, beside=[known, other])
+        assert "Figures in parentheses are by another" in text
+        marked = ["21.234 ± 0.032", "(0.914 ± 0.004)", "(0.987 ± 0.002)"]
+        assert rows_of(text, "MNIST")[-1][5:8] == marked
+        assert rows_of(text, "MNIST")[-2][6] == "0.914 ± 0.004"
+
+
+def test_models_of_which_no_pixels_were_drawn_are_named() -> None:
+    drawn = judged("mnist", "vqvae", metrics=SCORES | {f"drawn_{k}": v for k, v in SCORES.items()})
+    bare, line = judged("mnist", "vdvae"), {"dataset": "mnist", "model": "vdvae", **SCORES}
+    line |= {"side_by_side": 1, "minutes": 2.0, "steps": 7}
+    assert "No pixels were drawn of VDVAE.\n" in page(drawn, bare, beside=[line])
+    line |= drawn["metrics"]
+    text = page(drawn, bare, beside=[line])
+    assert "No pixels were drawn of VDVAE. Those of other trainings, below, were.\n" in text
+    assert "No pixels were drawn" not in page(drawn)
+    assert "No pixels were drawn" not in page(judged("mnist", "vdvae"))
+
+
+def test_speed_is_that_of_the_last_line_on_the_same_and_of_the_fastest_step() -> None:
+    about = {"hardware": "Some CPU", "commit": "abc1234"}
+    fill = about | {"benchmark": "inpaint_speed", "model": "mnist-vdvae", "draws": 6, "ms": 99.6}
+    codes = about | {
+        "benchmark": "pixelcnn_sampling", "grid": [7, 7], "batch": 32, "ms_cached": 96.4,
+        "ms_naive": 3711.6, "speedup": 38.5, "differences": 0, "parameters": 2_277_856,
+    }  # fmt: skip
+    step = about | {"benchmark": "hierarchy_step", "batch_size": 128, "parameters": 7_145_118}
+    lines = [
+        fill | {"ms": 1e4}, fill, codes | {"ms_cached": 1e4}, codes, {"benchmark": "scaling"},
+        step | {"ms_per_step": 24.83}, step | {"ms_per_step": 26.17},
+    ]  # fmt: skip
+    text = page(judged("mnist", "vdvae"), speeds=lines)
+    assert rows_of(text, "How fast") == [
+        ["mnist-vdvae", "6", "100", "Some CPU", "abc1234"],
+        ["7 x 7", "2,277,856", "32", "96", "3,712", "38", "0", "Some CPU", "abc1234"],
+    ]
+    assert "took 24.8 ms on\nan Some CPU (batch 128, 7,145,118 parameters" in text
+    assert "## How fast" not in page(judged("mnist", "vdvae"), speeds=[{"benchmark": "scaling"}])
