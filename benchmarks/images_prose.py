@@ -98,7 +98,8 @@ UNDRAWN_BUT = " Those of other trainings, below, were."
 OTHERS = """
 Trained other times, once each.
 """
-OTHER_CLASSIFIERS = """Figures in parentheses are by another classifier than that of most models above.
+OTHER_CLASSIFIERS = """Figures in parentheses are by another classifier than most of the
+models above.
 """
 CHANGES = {
     "turned": "drawings turned and mirrored in eight ways",
