@@ -46,8 +46,6 @@ def cost_section(
     if priors := {c["parameters"]["prior"] for c in lines if "prior" in c["parameters"]}:
         counts = " or ".join(f"{count:,}" for count in sorted(priors))
         text += f"Of its parameters, {counts} are those of its prior, which no step here trains.\n"
-    if shared := max((c.get("side_by_side", 1) for c in lines), default=1) - 1:
-        text += f"Up to {shared} others were timed on the same GPU at the same time.\n"
     if others := [names[c["model"]] for c in lines if differs(c, results)]:
         text += f"Not the network of the results above, but one before it: {', '.join(others)}.\n"
     return "\n".join(

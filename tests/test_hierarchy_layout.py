@@ -50,15 +50,28 @@ def test_a_layout_that_makes_no_sense_is_refused(encoder: str, decoder: str, mes
     ("back", "message"),
     [
         ("4d2", r"back must be parts such as 28x2 and commas, got '4d2'"),
-        ("8x1,4x1", r"back must name sizes 4, 8 in this order, got 8x1,4x1"),
-        ("4x1,4x1", r"back must name sizes 4, 8 in this order, got 4x1,4x1"),
-        ("1x1", r"back must name sizes 4, 8 in this order, got 1x1"),
-        ("2x1", r"back must name sizes 4, 8 in this order, got 2x1"),
+        ("8x1,4x1", r"back must name sizes in this order: 4, 8; got 8x1,4x1"),
+        ("4x1,4x1", r"back must name sizes in this order: 4, 8; got 4x1,4x1"),
+        ("1x1", r"back must name sizes in this order: 4, 8; got 1x1"),
+        ("2x1", r"back must name sizes in this order: 4, 8; got 2x1"),
     ],
 )
 def test_a_way_back_that_makes_no_sense_is_refused(back: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SMALL, back=back)
+
+
+def test_a_layout_of_one_size_has_no_way_back() -> None:
+    with pytest.raises(
+        ValueError, match="in this order: none, since decoder has one size; got 8x1"
+    ):
+        HierarchyLayout("8x1", "8x2", 16, 8, 2, back="8x1")
+
+
+@pytest.mark.parametrize("name", ["width", "bottleneck", "latent_channels"])
+def test_sizes_of_nothing_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        dataclasses.replace(SMALL, **{name: 0})  # type: ignore[arg-type]
 
 
 def test_the_papers_layout_has_the_papers_size() -> None:

@@ -210,6 +210,8 @@ def test_what_cannot_be_is_told(folder: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(ValueError, match="28 x 28 in grey"):
         config_of("celeba", "conv")
     for model in ("conv", "vqvae"):
+        with pytest.raises(ValueError, match="guess must be 0 or more, got -1"):
+            dataclasses.replace(config_of("mnist", model), guess=-1.0)
         with pytest.raises(ValueError, match=f"guess is a setting of hierarchies, and {model} is"):
             dataclasses.replace(config_of("mnist", model), guess=1.0)
 

@@ -45,6 +45,9 @@ class HierarchyLayout:
     back: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("width", "bottleneck", "latent_channels"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         blocks, places = self.blocks, self.places
         if blocks[0].size != places[-1].size:
             raise ValueError(
@@ -57,8 +60,8 @@ class HierarchyLayout:
         grown = sorted({place.size for place in places})[1:]
         named = [size for _, size, *_ in self._back]
         if named != [size for size in grown if size in named]:
-            known = ", ".join(map(str, grown))
-            raise ValueError(f"back must name sizes {known} in this order, got {self.back}")
+            known = ", ".join(map(str, grown)) or "none, since decoder has one size"
+            raise ValueError(f"back must name sizes in this order: {known}; got {self.back}")
 
     @property
     def blocks(self) -> tuple[Block, ...]:

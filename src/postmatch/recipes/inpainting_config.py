@@ -64,7 +64,7 @@ class Config:
         compiled: Whether a GPU's networks are compiled, which pays after some thousand steps.
 
     Raises:
-        ValueError: If ``guess`` is set for another model than a hierarchy.
+        ValueError: If ``guess`` is negative, or set for another model than a hierarchy.
     """
 
     dataset: Dataset
@@ -116,6 +116,8 @@ class Config:
     compiled: bool = False
 
     def __post_init__(self) -> None:
+        if self.guess < 0.0:
+            raise ValueError(f"guess must be 0 or more, got {self.guess}")
         if self.guess and self.model in ("conv", "vqvae"):
             raise ValueError(f"guess is a setting of hierarchies, and {self.model} is none")
 
