@@ -29,7 +29,7 @@ LAYERS = (
     | {"importance", "randomness", "threads", "streams", "folders", "untouched", "hub"},
     {"vaes", "partial", "partial_codes", "partial_hierarchy", "anchoring"}
     | {"partial_fields", "partial_shapes", "encoded_rows", "attached_encoder"},
-    {"conditioning", "clustering", "offers", "entropies", "acquisition", "mixture_gains"},
+    {"conditioning", "doors", "clustering", "offers", "entropies", "acquisition", "mixture_gains"},
     {"training", "tables", "pooling", "export", "fast"},
     {"tabular", "fitting", "calibrating", "models", "answers", "rows", "resuming", "row_training"}
     | {"acquisition_fitting", "table_offers", "table_acquiring", "realised_gains", "table_export"}

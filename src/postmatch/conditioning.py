@@ -18,6 +18,7 @@ from postmatch.distributions.noise import (
 )
 from postmatch.distributions.shared import shared_draws, shared_parts
 from postmatch.distributions.stratified import StratifiedMixture
+from postmatch.doors import check_asked, check_scored
 from postmatch.importance import effective_size, in_parts, pareto_k
 from postmatch.objectives import elbo
 from postmatch.partial import PartialEncoder
@@ -29,7 +30,6 @@ from postmatch.vaes.base import (
     log_likelihood_of_each,
     log_weights,
     over_features,
-    require_images,
 )
 
 
@@ -54,10 +54,10 @@ class MatchedVAE(nn.Module):
             observed: Which features are seen, bool, of the shape of the decoder's ``log_prob``.
 
         Raises:
+            TypeError: If one of them is no tensor.
             ValueError: If one of them cannot be meant.
         """
-        require_images(self.vae.image_shape, x)
-        check_observed(x, observed, self.vae.image_shape is not None)
+        check_asked(self.vae, x, observed)
         return Conditional(self.vae, self.partial, x, observed)
 
     def losses(
@@ -288,6 +288,7 @@ class Conditional:
             at_once: How many draws are decoded together, an even number; 0 for all, or, with a
                 seed, for at most 1,024. With a seed it changes no more than rounding.
         """
+        check_scored(x, self.x)
         hidden = ~self.observed if available is None else ~self.observed & available
         proposal = self._proposal(x, available)
         draws: Iterable[Tensor]
@@ -335,6 +336,7 @@ class Conditional:
 
         It is no bound: a poor :math:`q_\theta` lowers the second term and so raises the result.
         """
+        check_scored(x, self.x)
         everything = torch.ones_like(self.observed)
         known = everything if available is None else self.observed | available
         x = torch.where(self.observed, self.x, x)
@@ -370,24 +372,3 @@ def _from_fresh(distribution: Distribution, noise: Callable[[int], Tensor]) -> T
     if size is None:
         raise TypeError(f"{type(distribution).__name__} has no from_noise; register one for it")
     return from_noise(distribution, noise(size))
-
-
-def check_observed(x: Tensor, observed: Tensor, images: bool) -> None:
-    """Raise unless ``x`` holds numbers and ``observed`` is a mask that fits them.
-
-    Args:
-        x: Rows.
-        observed: What is seen of them.
-        images: Whether they are images for certain, of which a pixel, whatever its channels, is one
-            feature; otherwise rows of more than two axes may be.
-    """
-    if observed.dtype != torch.bool:
-        raise ValueError(f"observed must be bool, got {observed.dtype}")
-    if not x.is_floating_point():
-        raise ValueError(f"x must hold floating point numbers, got {x.dtype}")
-    pixels = x.dim() > 2 and observed.shape == (len(x), 1, *x.shape[2:])
-    if not pixels and (images or observed.shape != x.shape):
-        raise ValueError(
-            f"observed must have one entry per feature of x, got shapes "
-            f"{tuple(observed.shape)} and {tuple(x.shape)}"
-        )
