@@ -35,7 +35,7 @@ def test_pictures_that_are_no_masks_are_refused(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     first = save(tmp_path / "first.png", np.zeros((2, 3)))
     other = save(tmp_path / "other.png", np.zeros((3, 3)))
-    with pytest.raises(ValueError, match=r"first.png has 2 x 3 pixels, .*other.png has 3 x 3"):
+    with pytest.raises(ValueError, match=r"first.png has 3 x 2 pixels, .*other.png has 3 x 3"):
         read_masks([first, other])
     with pytest.raises(ValueError, match="at least one file"):
         read_masks([])

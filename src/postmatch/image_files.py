@@ -103,7 +103,7 @@ def _read_mask(path: Path) -> Tensor:
 
 
 def _size(mask: Tensor) -> str:
-    return f"{mask.shape[0]} x {mask.shape[1]}"
+    return f"{mask.shape[1]} x {mask.shape[0]}"  # width first, as people say it
 
 
 @contextlib.contextmanager

@@ -150,7 +150,7 @@ def test_help_names_both_kinds_of_models(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["inpaint", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--mask mask.png --model mnist-vdvae -n 6 -o out.png" in text
-    assert "-m results/inpainting-celeba-vdvae.json" in text
+    assert "-m faces/inpainting-celeba-vdvae.json" in text
 
 
 def test_what_cannot_be_filled_is_told(
@@ -166,18 +166,51 @@ def test_what_cannot_be_filled_is_told(
     assert "--hole must be a colour such as ff00ff, got 'pink'" in told("--hole", "pink")
     model.with_name("bare.json").write_bytes(model.read_bytes())
     assert "bare.safetensors is not there" in told("--mask", mask, by=tmp_path / "bare.json")
+    for wrong in (model.parent / "weights" / "small.safetensors", image):
+        assert f"{wrong} is no result of postmatch reproduce inpainting" in told(by=wrong)
+    dark = tmp_path / "dark.png"
+    write_image(dark, torch.full((1, 28, 28), 1, dtype=torch.uint8))
+    assert "dark.png has no white pixel, which is where the hole is; its lightest has 1 of" in told(
+        "--mask", str(dark)
+    )
     write_image(tmp_path / "large.png", torch.zeros(1, 64, 32, dtype=torch.uint8))
     large = str(tmp_path / "large.png")
     assert "--mask must have the size of" in told("--mask", large)
-    assert "28 x 28 pixels for this model, got 64 x 32" in told(
+    assert "28 x 28 pixels for this model, got 32 x 64" in told(
         "--hole", "000000", of=tmp_path / "large.png"
     )
-    before = image.read_bytes()
-    assert "which would be lost" in told("--mask", mask, "-o", str(image))
-    assert image.read_bytes() == before
+    first = image.rename(tmp_path / "again.1.png")
+    again = str(tmp_path / "again.png")
+    for read, words in (
+        (first, ("-o", str(first))),
+        (first, ("-o", mask)),
+        (first, ("-o", again, "--each")),
+    ):
+        before = {path: path.read_bytes() for path in (first, Path(mask))}
+        assert "would be written over" in told("--mask", mask, *words, of=read)
+        assert {path: path.read_bytes() for path in before} == before
+    first.rename(image)
     lossy = str(tmp_path / "out.jpg")
     assert "which keep every pixel as it is, got .jpg" in told(
         "--mask", mask, "--each", "-o", lossy
     )
     assert "there is no folder" in told("--mask", mask, "-o", str(tmp_path / "absent" / "out.png"))
     assert not (tmp_path / "out.png").exists()
+
+
+def test_images_of_another_kind_than_the_model_has_learned_are_filled_with_a_warning(
+    tmp_path: Path, image: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warned(pixels: Tensor) -> str:
+        write_image(tmp_path / "odd.png", pixels.to(torch.uint8))
+        assert ask(tmp_path / "odd.png", model, "--mask", str(half(tmp_path)), "-n", "1") == 0
+        return capsys.readouterr().err
+
+    dark = torch.full((3, 28, 28), 30)
+    assert warned(dark) == ""
+    assert "odd.png is light, and the model has learned white strokes" in warned(255 - dark)
+    hidden = dark.clone()
+    hidden[0, :, 20:] = 90
+    assert warned(hidden) == ""  # in the hole, where nothing is read
+    dark[0, :, :5] = 90
+    assert "odd.png is coloured, and the model is of grey images" in warned(dark)
