@@ -47,6 +47,9 @@ def test_a_command_trains_looks_and_draws(
     assert main(["reproduce", "mnist-latent", *again]) == 0
     assert json.loads(capsys.readouterr().out) == told
     assert picture.exists()
+    assert main(["reproduce", "mnist-latent", *again, "--seed", "4"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert (other["seed"], other["draw_seed"], told["draw_seed"]) == (0, 4, 0)
     for view in views:
         assert set(view["shares"]) == {"3", "5", "8"}
         assert sum(view["shares"].values()) == pytest.approx(1.0)
@@ -60,7 +63,7 @@ def test_what_was_trained_is_kept_where_it_cannot_be_drawn(
     monkeypatch.setattr(mnist_latent, "_NEIGHBOURS", 3)
     monkeypatch.setitem(sys.modules, "umap", None)
     assert main(["reproduce", "mnist-latent", "--steps", "1", "-q", "-o", str(tmp_path)]) == 1
-    assert "pip install 'postmatch[umap]'" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("pip install 'postmatch[umap]'") == 2  # before and after
     assert (tmp_path / "weights" / "mnist-latent.safetensors").exists()
 
 

@@ -39,8 +39,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_command_trains_judges_and_writes_the_result(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--dataset", "gas", "--preset", "best", "--steps", "4", "--samples", "4", "--json"]
-    code = main(["reproduce", "uci", *words, "-q", "-o", str(folder / "results")])
+    words = ["--dataset", "gas", "--preset", "best", "--samples", "4", "--json", "-q"]
+    code = main(["reproduce", "uci", *words, "--steps", "4", "-o", str(folder / "results")])
     told = json.loads(capsys.readouterr().out)
     written = json.loads((folder / "results" / "uci-gas-best.json").read_text())
     assert code == 0
@@ -52,9 +52,7 @@ def test_a_command_trains_judges_and_writes_the_result(
         assert math.isfinite(written["metrics"][name])
     assert written["metrics"]["nrmse_std"] > 0.0
     # The weights that were kept give the same scores again.
-    code = main(
-        ["reproduce", "uci", *words, "-q", "--evaluate-only", "-o", str(folder / "results")]
-    )
+    code = main(["reproduce", "uci", *words, "--evaluate-only", "-o", str(folder / "results")])
     again = json.loads(capsys.readouterr().out)
     assert code == 0
     timed = ("impute_microseconds", "impute_microseconds_std")

@@ -9,7 +9,14 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
-from postmatch.cli.reproduce_options import CheckpointFolder, EvaluateOnly, MaxMinutes, ResultFolder
+from postmatch.cli.reproduce_options import (
+    CheckpointFolder,
+    EvaluateOnly,
+    MaxMinutes,
+    ResultFolder,
+    check_alone,
+    check_output,
+)
 from postmatch.cli.session import session
 
 if TYPE_CHECKING:
@@ -66,6 +73,10 @@ def uci(
     which: Any = (dataset, preset, output)
     with session(running) as here:
         device = device_of(running.device)
+        if evaluate_only:
+            training = {"--steps": steps, "--max-minutes": max_minutes}
+            check_alone("--evaluate-only", training | {"--checkpoints": checkpoints})
+        check_output(output)
         default_rows, default_samples = _ON_GPU if device.type == "cuda" else _ON_CPU
         if not evaluate_only:
             with progress_bar("Training", quiet=here.quiet) as show:

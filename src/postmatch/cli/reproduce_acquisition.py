@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
-from postmatch.cli.reproduce_options import PictureFolder
+from postmatch.cli.reproduce_options import PictureFolder, check_output
 from postmatch.cli.session import session
 
 ACQUISITION_EXAMPLES = """
@@ -46,6 +46,7 @@ def acquisition(
     with session(running) as here:
         if network not in NETWORKS:
             raise ValueError(f"--network must be one of {', '.join(NETWORKS)}, got {network!r}")
+        check_output(output, "matplotlib")
         config = Config(network=network)
         if steps is not None:
             config = dataclasses.replace(config, steps=steps, joint_steps=steps, gain_steps=steps)

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
-from postmatch.cli.reproduce_options import PictureFolder, TestImages
+from postmatch.cli.reproduce_options import PictureFolder, TestImages, check_output
 from postmatch.cli.session import session
 
 CLUSTERING_EXAMPLES = """
@@ -51,6 +51,7 @@ def clustering(
     with session(running) as here:
         if dataset not in DATASETS:
             raise ValueError(f"--dataset must be one of {', '.join(DATASETS)}, got {dataset!r}")
+        check_output(output, "matplotlib")
         config, which = config_of(dataset), tuple(range(running.seed, running.seed + seeds))
         if steps is not None:
             parts = {f"{part}_steps": steps for part in ("code", "group", "cluster", "match")}

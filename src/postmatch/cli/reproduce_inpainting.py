@@ -14,6 +14,8 @@ from postmatch.cli.reproduce_options import (
     MaxMinutes,
     ResultFolder,
     TestImages,
+    check_alone,
+    check_output,
 )
 from postmatch.cli.session import session
 
@@ -68,6 +70,10 @@ def inpainting(
     which: tuple[Any, Any, Path] = (dataset, model, output)
     with session(running) as here:
         device = device_of(running.device)
+        if evaluate_only:
+            training = {"--steps": steps, "--max-minutes": max_minutes, "--go-on": go_on}
+            check_alone("--evaluate-only", training | {"--checkpoints": checkpoints})
+        check_output(output, "PIL")
         if not evaluate_only:
             with progress_bar("Training", quiet=here.quiet) as show:
                 inpainting_run.train(

@@ -8,7 +8,13 @@ from rich import box
 from rich.table import Table as Grid
 
 from postmatch.cli.groups import Running
-from postmatch.cli.reproduce_options import MaxMinutes, PictureFolder
+from postmatch.cli.reproduce_options import (
+    MaxMinutes,
+    PictureFolder,
+    check_alone,
+    check_output,
+    lacking,
+)
 from postmatch.cli.session import session
 
 LATENT_EXAMPLES = """
@@ -38,7 +44,8 @@ def mnist_latent(
     """Train the paper's VAE of MNIST and draw where q(z | x_o) lies; POSTMATCH_DATA names the data.
 
     Black dots are draws of q(z | x_o) among the encoded test images, coloured by digit. A map of a
-    z that is longer than 2 needs the extra postmatch[umap]; weights are kept before it is drawn.
+    z that is longer than 2 needs the extra postmatch[umap], and all pictures postmatch[plot];
+    weights are kept before they are drawn. With --draw-only, --seed is that of draws and map.
     """
     from postmatch.models import device_of
     from postmatch.recipes import mnist_latent_run
@@ -46,7 +53,12 @@ def mnist_latent(
 
     with session(running) as here:
         device = device_of(running.device)
+        if draw_only:
+            check_alone("--draw-only", {"--steps": steps, "--max-minutes": max_minutes})
+        check_output(output)
         if not draw_only:
+            for text in lacking("matplotlib", *([] if plane else ["umap"])):
+                here.warn(f"{text}; until then weights are kept, and --draw-only draws them later")
             with progress_bar("Training", quiet=here.quiet) as show:
                 mnist_latent_run.train(
                     output,

@@ -121,6 +121,7 @@ def draw(
     draw_views(flat, labels, views, drawn).savefig(path.with_suffix(".png"), dpi=110)
     result |= {
         "num_samples": DRAWS,
+        "draw_seed": seed,
         "rows": result["rows"] | {"test": len(where)},
         "metrics": {"views": _told(panels, views, data.test_labels)},
     }

@@ -97,7 +97,6 @@ def train(
         checkpoints=checkpoints,
         show=show,
     )
-    write_weights(weights_path(folder, dataset, preset), model)
     result = {
         "experiment": "uci",
         "dataset": dataset,
@@ -112,7 +111,8 @@ def train(
         "parameters": sum(p.numel() for p in model.parameters()),
         "rows": {"train": len(rows.train)},
     }
-    write_result(result_path(folder, dataset, preset), result)
+    write_result(result_path(folder, dataset, preset), result)  # before the weights, which old
+    write_weights(weights_path(folder, dataset, preset), model)  # scores must not stand beside
 
 
 def evaluate(

@@ -77,7 +77,9 @@ class Checkpoints:
                 warnings.warn(f"{place} cannot be used: {error}", stacklevel=2)
                 continue
             if about != self.about:
-                raise ValueError(f"{self.folder} holds an unfinished run on other data")
+                raise ValueError(
+                    f"{self.folder} holds an unfinished run on other data, or of another seed"
+                )
             return state
         return None
 
