@@ -12,6 +12,23 @@ INTRODUCTION = """# Filling holes in images
 Made by `benchmarks/render_images.py` from `results/inpainting-*.json`,
 `results/inpainting_beside.jsonl`, `results/hole_kinds.jsonl`, `results/partial_cost.jsonl` and
 `results/performance.jsonl`; do not edit.
+
+Models of MNIST and Omniglot are shipped; `postmatch models` lists them. They fill images of 28 x 28
+pixels in grey, white strokes on black:
+
+    postmatch inpaint digit.png --mask hole.png --model mnist-vdvae -n 6 -o filled.png
+
+```python
+import postmatch
+from postmatch.image_files import read_image, read_masks
+
+model = postmatch.pretrained("mnist-vdvae")
+x = read_image("digit.png", channels=1)[0][None] / 255.0  # (1, 1, 28, 28), in [0, 1]
+observed = read_masks("hole.png")  # (1, 1, 28, 28), False where the picture is white
+answer = model.given(x, observed)
+draws = answer.draws(6)  # (6, 1, 1, 28, 28): six ways to fill the hole
+best = answer.impute()  # (1, 1, 28, 28): the least squared error
+```
 """
 METHOD = """
 A VAE of complete images gets a second encoder, which sees a part of an image and learns to tell z
@@ -28,11 +45,11 @@ ABOUT = {
   learns, the second network guesses hidden pixels, too. Pixels are Gaussian, but for those of
   Omniglot, which have 256 levels as they have in VDVAE and VAEAC.""",
     "vdvae": """has a hierarchy of latent images, from one pixel upwards, matched level by level in
-  one pass. Ours has fewer levels of the full size than the paper's, and of faces one. As long as it
-  learns faces, its partial encoder guesses hidden pixels, too. It can also go back from its
-  smallest size, so that each level is told of what is far away: after three minutes that was worth
-  .09 dB (`results/way_back.jsonl`: one training each), but the best of the long trainings below has
-  none.""",
+  one pass. Ours has fewer levels of the full size than the paper's, and of faces only one of
+  64 x 64. As long as it learns faces, its partial encoder guesses hidden pixels, too. That encoder
+  makes an image smaller and smaller; it can also go the way back to larger sizes, so that levels of
+  these are told of the whole image. After three minutes that was worth .09 dB
+  (`results/way_back.jsonl`: one training each), but the best of the long trainings has none.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and its batches, rates and steps, with twice the
@@ -53,10 +70,11 @@ tell: after three minutes, which are fewer steps of more codes, 4,096 in place o
 1.6 dB worse, and 512 in place of 128, which had a further layer before their logits, digits .1 dB.
 """
 JUDGED = """
-Masks are the paper's: single pixels, halves, squares and rectangles, in all about four pixels in
-ten. A figure stands with its standard deviation over five draws of masks, which says nothing of
-other trainings. Minutes are those of a clock, and most models shared the GPU with others meanwhile,
-which their steps show. More is better throughout.
+Masks are the paper's: single pixels, halves, squares and rectangles, of faces irregular patterns
+and parts such as the eyes, too. About four pixels in ten are hidden. A figure stands with its
+standard deviation over five draws of masks, which says nothing of other trainings. Minutes are
+those of a clock, and most models shared the GPU with others meanwhile, which their steps show. More
+is better throughout.
 
 - **PSNR**, in decibels, is over all pixels, those observed included. That of the mean of ten
   fillings is what the paper reports. That of single draws is lower, unless all draws are the same.
@@ -76,8 +94,8 @@ which their steps show. More is better throughout.
   its Omniglot has is not known, and PSNR depends on how they were made small.
 """
 CLASSIFIERS = """
-By other classifiers than the rest, trained alike, were judged: {names}. So the third digit of
-precision and recall says little.
+Judged by another classifier than the rest, trained alike: {names}. So the third digit of precision
+and recall says little.
 """
 LONGER = """
 VAEAC had fewer minutes than {names}.
@@ -109,7 +127,7 @@ CHANGES = {
     "back_alone": "a way back in the partial encoder, which had the second half to itself",
     "alone": "guesses of hidden pixels, the partial encoder alone for the second half",
     "cells": "a way back in the partial encoder, which had wider blocks and the last two fifths to "
-    "itself; 2 x 2 pixels are one; some steps were not finite, so that rates were halved",
+    "itself; squares of 2 x 2 pixels as one; some steps were not finite, so that rates were halved",
     "guesses": "guesses of hidden pixels, one level of 28 x 28",
 }
 SHOWN = {
@@ -153,12 +171,12 @@ The 3 was chosen for that. Here no gradient of the match reaches the VAE.""",
 AGAIN = """
 ## How to have them again
 
-`postmatch models` lists those that are shipped; `postmatch inpaint digit.png --mask hole.png
---model mnist-vdvae` fills a hole. The first commands below train and judge each model, in the time
-that it had on the hardware above: learning rates fall in step with that time, and how many steps
-fit into it is not the same twice. `benchmarks/inpainting_beside.py` trains several of them side by
-side, as most of these were. `POSTMATCH_DATA` names the folder with the images. The last two
-commands make the pictures, from the shipped models, and this page.
+The first commands below train and judge each model, in the time that it had on the hardware above:
+learning rates fall in step with that time, and how many steps fit into it is not the same twice.
+`benchmarks/inpainting_beside.py` trains several of them side by side, as most of these were.
+`POSTMATCH_DATA` names the folder with the images. The last two commands make galleries, from the
+shipped models, and this page. Latent spaces and the other tables are made by what is named with
+them.
 """
 CHANGED = """
 Their settings have changed since: {names}.

@@ -15,7 +15,7 @@ be. The mean of ten draws has the error + spread / 10, so that it favours draws 
 alike.{imputed}
 """
 IMPUTED = """ **Impute** is the PSNR of what `impute` returns, the mean of 32 draws that are spread
-evenly, so that little of the spread is left."""
+evenly, so that little of the spread is left; it was not measured of all."""
 BLANK = """ {images} of their holes have no stroke in them, and there an error
 that nobody can see decides; what stands below **strokes** leaves these out."""
 ORDER = "By strokes alone the order is: {names}.\n"

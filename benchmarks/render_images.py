@@ -146,7 +146,7 @@ def trained(results: Mapping[tuple[str, str], Result]) -> str:
     others = [f"{NAMES_OF[m]} of {TITLES[d]}" for (d, m), rate in rates.items() if not rate]
     if len(others) == len(rates):
         return ""
-    return STEPS + (f"Adam has still trained: {', '.join(others)}.\n" if others else "")
+    return STEPS + (f"Trained by Adam: {', '.join(others)}.\n" if others else "")
 
 
 def section(dataset: str, own: Mapping[str, Result], more: Sequence[Result]) -> str:
