@@ -333,7 +333,7 @@ def test_a_step_of_another_network_than_that_of_the_result_says_so() -> None:
     result = judged("mnist", "vdvae", parameters={"vae": 4_000, "partial": 2_000})
     assert "one before it" not in page(result, costs=[STEP])
     result["parameters"]["partial"] = 2_001
-    assert "one before it: VDVAE.\n" in page(result, costs=[STEP])
+    assert "one before it: VDVAE on Some GPU.\n" in page(result, costs=[STEP])
 
 
 def test_a_model_whose_settings_have_changed_is_named() -> None:
