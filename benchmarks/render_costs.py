@@ -46,9 +46,7 @@ def cost_section(
     if priors := {c["parameters"]["prior"] for c in lines if "prior" in c["parameters"]}:
         counts = " or ".join(f"{count:,}" for count in sorted(priors))
         text += f"Of its parameters, {counts} are those of its prior, which no step here trains.\n"
-    if others := [
-        f"{names[c['model']]} on {c['hardware']}" for c in lines if differs(c, results)
-    ]:
+    if others := [f"{names[c['model']]} on {c['hardware']}" for c in lines if differs(c, results)]:
         text += f"Not the network of the results above, but one before it: {', '.join(others)}.\n"
     return "\n".join(
         [

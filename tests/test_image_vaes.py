@@ -138,6 +138,17 @@ def test_holes_in_training_images_are_refused(name: str) -> None:
 
 
 @every_model
+@pytest.mark.parametrize("rows", [0, 1])
+def test_of_no_images_there_are_no_fillings(name: str, rows: int) -> None:
+    model, x, observed = build(name)
+    x, shape = x[:rows], (rows, *x.shape[1:])
+    answer = model.given(x, observed[:rows])
+    assert answer.sample(3).shape == answer.draws(3).shape == (3, *shape)
+    assert answer.impute(4).shape == shape
+    assert answer.quantiles([0.1, 0.9], 4).shape == (2, *shape)
+
+
+@every_model
 def test_images_of_another_size_or_with_other_channels_are_refused(name: str) -> None:
     model, x, observed = build(name)
     shape = ", ".join(str(n) for n in x.shape[1:])

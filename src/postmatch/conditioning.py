@@ -240,6 +240,8 @@ class Conditional:
             raise ValueError(f"levels must lie in [0, 1], got {list(levels)}")
         x = self.shared_samples(num_samples, seed)
         at = torch.tensor(list(levels), device=x.device, dtype=x.dtype)
+        if not x.numel():  # of which torch knows no quantiles
+            return x.new_empty(len(at), *self.x.shape)
         return torch.where(self.observed, self.x, torch.quantile(x, at, dim=0))
 
     @torch.no_grad()

@@ -58,7 +58,8 @@ class Hierarchy(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density of each vector, from one pass down."""
-        rows = value.expand(*self._leading(value), -1).reshape(-1, self.top.latent_size)
+        shape = self._leading(value)
+        rows = value.expand(*shape, -1).reshape(shape.numel(), self.top.latent_size)
         latents = self.top.split(rows)
         log_levels: list[Tensor] = []
         wanted = torch.is_grad_enabled()
@@ -71,7 +72,7 @@ class Hierarchy(Distribution):
 
         with torch.set_grad_enabled(wanted and not self.borrowed):
             self.top.descend(len(rows), choose)
-        return torch.stack(log_levels).sum(0).view(self._leading(value))
+        return torch.stack(log_levels).sum(0).view(shape)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw vectors, ``(*sample_shape, *batch, latent_size)``."""
@@ -87,7 +88,7 @@ class Hierarchy(Distribution):
     def from_normal(self, noise: Tensor) -> Tensor:
         """Return draws as a function of standard normal noise, ``(..., batch or 1, size)``."""
         shape = self._leading(noise)
-        rows = noise.expand(*shape, -1).reshape(-1, self.top.latent_size)
+        rows = noise.expand(*shape, -1).reshape(shape.numel(), self.top.latent_size)
         noises = self.top.split(rows)
         drawn: list[Tensor] = []
 
@@ -97,7 +98,7 @@ class Hierarchy(Distribution):
             return drawn[i]
 
         self.top.descend(len(rows), choose)
-        return torch.cat([z.flatten(1) for z in drawn], dim=1).view(*shape, -1)
+        return torch.cat([z.flatten(1) for z in drawn], dim=1).view(*shape, self.top.latent_size)
 
     def _leading(self, value: Tensor) -> torch.Size:
         """Return the axes before the last, of a value and the batch together."""

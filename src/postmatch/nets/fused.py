@@ -49,7 +49,8 @@ def activated(layer: Linear | Convolution, x: Tensor, more: Tensor | None = None
         return out
     hidden = layer(x)
     if more is not None:
-        hidden = (torch.unflatten(hidden, 0, (-1, len(more))) + more).flatten(0, 1)
+        times = len(hidden) // max(1, len(more))
+        hidden = (torch.unflatten(hidden, 0, (times, len(more))) + more).flatten(0, 1)
     return gelu(hidden)
 
 

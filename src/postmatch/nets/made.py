@@ -103,13 +103,13 @@ class MaskedResidualNet(nn.Module):
             new, own = slice(begin, end), slice(i, None, self.size)
             hidden = _block(self.first, z, new, i)
             if context is not None:  # projected once, whatever the number of samples
-                hidden = hidden.view(-1, *batch).add_(start[new]).view(-1, rows)
+                hidden = hidden.view(len(hidden), *batch).add_(start[new]).view(len(hidden), rows)
             layers[0][new] = F.silu(hidden)
             for b, (inner, outer) in enumerate(zip(self.inner, self.outer, strict=True)):
                 layers[2 * b + 1][new] = F.silu(_block(inner, layers[2 * b], new, end))
                 hidden += _block(outer, layers[2 * b + 1], new, end)
                 layers[2 * b + 2][new] = F.silu(hidden)
-            out = _block(self.last, layers[-1], own, end).view(-1, *batch)
+            out = _block(self.last, layers[-1], own, end).view(self.outputs, *batch)
             z[i] = choose(i, out if context is None else out + skip[own]).flatten()
             begin = end
         return z.mT.reshape(*batch, self.size)

@@ -48,7 +48,7 @@ class HierarchicalVAE(VAE):
 
     def decode(self, z: Tensor) -> Distribution:
         """Return the distribution of each pixel."""
-        rows = z.reshape(-1, z.shape[-1])
+        rows = z.reshape(z.shape[:-1].numel(), z.shape[-1])
         latents = self.top.split(rows)
         outputs = self.top.outputs(self.top.descend(len(rows), lambda i, *_: latents[i]))
         return DiscretisedLogistics(outputs.view(*z.shape[:-1], *outputs.shape[1:]), self.channels)
