@@ -33,6 +33,10 @@ def together() -> Iterator[None]:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or not dist.is_available():
         yield
         return
+    # Before there is a group: one that is there when this is imported, which optimisers do, stays
+    # as a default of its functions. Never let go, its threads may abort a Python that shuts down.
+    import torch.distributed.nn.functional
+
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
