@@ -56,6 +56,27 @@ def test_images(kind: str, change: Change, error: type[Exception], message: str)
         model.given(*change(x, observed))
 
 
+def test_given_refuses_masks_that_do_not_fit() -> None:
+    vae = linear_gaussian()
+    x, observed = draw_rows(vae, 5)
+    model = exact_model(vae)
+    with pytest.raises(ValueError, match=r"observed must be bool, got torch\.float32"):
+        model.given(x, observed.float())
+    for wrong in (observed[:4], observed[0], observed[:, :5], observed[:, :1]):
+        with pytest.raises(ValueError, match=r"one entry per feature.*\(5, 6\)"):
+            model.given(x, wrong)
+
+
+def test_an_image_mask_has_one_entry_for_all_channels_of_a_pixel() -> None:
+    vae = linear_gaussian()
+    model = exact_model(vae)
+    x = torch.zeros(2, 3, 4, 5)
+    with pytest.raises(ValueError, match="one entry per feature"):
+        model.given(x, torch.ones(2, 1, 4, 4, dtype=torch.bool))
+    with pytest.raises(ValueError, match="one entry per feature"):
+        model.given(x, torch.ones(2, 2, 4, 5, dtype=torch.bool))
+
+
 @pytest.mark.parametrize("hidden", [torch.nan, 255.0, -1e30])
 def test_hidden_pixels_may_hold_anything(hidden: float) -> None:
     x, observed = images(5, size=12)
