@@ -166,7 +166,7 @@ def _codes(dataset: Dataset) -> Config:
         compiled=True,
     )
     if dataset == "mnist":
-        return dataclasses.replace(all_have, dropout=0.1, context_dropout=0.1)
+        return dataclasses.replace(all_have, dropout=0.1)
     if dataset == "omniglot":
         return dataclasses.replace(
             all_have, num_codes=256, code_components=10, dropout=0.1, shift=1
@@ -196,7 +196,6 @@ def _hierarchy(dataset: Dataset) -> Config:
             "vdvae",
             encoder="64x2,64d2,32x6,32d2,16x6,16d2,8x4,8d2,4x2,4d4,1x2",
             decoder="1x2,4m1,4x2,8m4,8x5,16m8,16x9,32m16,32x9,64m32",
-            back="4x1,8x2,16x3,32x3",
             guess=1.0,
             steps=100_000,
             batch_size=32,
