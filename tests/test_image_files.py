@@ -31,6 +31,21 @@ def test_light_pixels_of_a_picture_are_holes(tmp_path: Path) -> None:
     assert torch.equal(drawn, ~holes.expand(5, 1, 2, 3))
 
 
+def test_photographs_taken_on_their_side_are_read_upright_as_viewers_show_them(
+    tmp_path: Path,
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    levels = np.array([[0, 255, 0], [255, 255, 0]], np.uint8)
+    turned = image.Exif()
+    turned[274] = 6  # its top is at the right
+    image.fromarray(levels).save(tmp_path / "photo.png", exif=turned)
+    upright = torch.from_numpy(np.rot90(levels, -1).copy())
+    found, opaque = read_image(tmp_path / "photo.png", 1)
+    assert torch.equal(found[0], upright)
+    assert opaque.shape == (1, 3, 2)
+    assert torch.equal(read_masks(tmp_path / "photo.png")[0, 0], upright == 0)
+
+
 def test_pictures_that_are_no_masks_are_refused(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     first = save(tmp_path / "first.png", np.zeros((2, 3)))

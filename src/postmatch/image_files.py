@@ -16,6 +16,8 @@ _LOSSLESS = (".png", ".bmp", ".tif", ".tiff")
 def read_image(path: str | Path, channels: int) -> tuple[Tensor, Tensor]:
     """Return an image, uint8 ``(channels, height, width)``, and which of its pixels are opaque.
 
+    Photographs that a camera took on its side are upright, as viewers show them.
+
     Args:
         path: A file of 8 bits a colour.
         channels: 1 for grey, which colours are turned into; 3 for colours.
@@ -114,6 +116,7 @@ def _opened(path: Path) -> Iterator[Any]:
             picture = stack.enter_context(image.open(path))
             if picture.mode in _MODES:
                 picture.load()
+                picture = _upright(picture)
         except image.UnidentifiedImageError:
             raise ValueError(f"{path} is not a picture of a format that is known") from None
         except (FileNotFoundError, IsADirectoryError, PermissionError):
@@ -124,6 +127,13 @@ def _opened(path: Path) -> Iterator[Any]:
         if picture.mode not in _MODES:
             raise ValueError(f"{path} must have 8 bits a colour, got mode {picture.mode}")
         yield picture
+
+
+def _upright(picture: Any) -> Any:
+    """Return a picture turned as its file says (EXIF), and so as viewers show it."""
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(picture)
 
 
 def _opaque(picture: Any) -> Tensor:
