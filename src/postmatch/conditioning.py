@@ -291,6 +291,8 @@ class Conditional:
                 seed, for at most 1,024. With a seed it changes no more than rounding.
         """
         check_scored(x, self.x)
+        if not len(x):  # which torch's normal distributions of several variables fail at
+            return x.new_empty(0)
         hidden = ~self.observed if available is None else ~self.observed & available
         proposal = self._proposal(x, available)
         draws: Iterable[Tensor]

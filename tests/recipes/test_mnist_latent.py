@@ -102,6 +102,14 @@ def test_shares_count_the_draws_near_images_of_each_digit() -> None:
     assert len(figure.axes) == 3
 
 
+def test_no_images_get_no_answers() -> None:
+    x = torch.rand(0, 1, 28, 28)
+    answer = build(Config(latent_size=2)).eval().given(x, x.bool())
+    assert answer.log_prob(x).shape == answer.log_prob(x, seed=0).shape == (0,)
+    assert answer.sample(3).shape == (3, *x.shape)
+    assert answer.impute().shape == x.shape
+
+
 @pytest.mark.parametrize("train_target", [False, True])
 def test_the_match_trains_the_encoder_where_it_shall(
     train_target: bool, monkeypatch: pytest.MonkeyPatch
