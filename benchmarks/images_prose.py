@@ -47,9 +47,9 @@ ABOUT = {
     "vdvae": """has a hierarchy of latent images, from one pixel upwards, matched level by level in
   one pass. Ours has fewer levels of the full size than the paper's, and of faces only one of
   64 x 64. As long as it learns faces, its partial encoder guesses hidden pixels, too. That encoder
-  makes an image smaller and smaller; it can also go the way back to larger sizes, so that levels of
-  these are told of the whole image. After three minutes that was worth .09 dB
-  (`results/way_back.jsonl`: one training each), but the best of the long trainings has none.""",
+  makes an image smaller and smaller. A way back to larger sizes, so that levels of these are told
+  of the whole image, was worth .09 dB after three minutes (`results/way_back.jsonl`: one training
+  each), but no long training with it came near the one without, so it was taken out.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and its batches, rates and steps, with twice the
@@ -125,6 +125,8 @@ CHANGES = {
     "fine_width": "no layers of the size of the images in the second network",
     "back": "a way back in the partial encoder, more than half of the minutes alone",
     "back_alone": "a way back in the partial encoder, which had the second half to itself",
+    "back_together": "a way back in the partial encoder, trained together to the end",
+    "context_dropout": "half the minutes; .05 of the features dropped in the second network",
     "alone": "guesses of hidden pixels, the partial encoder alone for the second half",
     "cells": "a way back in the partial encoder, which had wider blocks and the last two fifths to "
     "itself; squares of 2 x 2 pixels as one; some steps were not finite, so that rates were halved",

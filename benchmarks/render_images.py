@@ -29,7 +29,7 @@ from images_prose import (
     STEPS,
 )
 from images_remarks import alike, behind, classifiers, fewer, longer, undrawn
-from postmatch.recipes.inpainting_config import DATASETS, Config, config_of
+from postmatch.recipes.inpainting_config import DATASETS, Config, config_of, still_there
 from postmatch.recipes.inpainting_config import MODELS as OURS
 from postmatch.recipes.inpainting_run import QUOTED
 from render_costs import cost_section
@@ -246,7 +246,8 @@ def has_changed(dataset: str, model: str, results: Mapping[tuple[str, str], Resu
     """Return whether a model of ours would now be trained with other settings."""
     if model not in OURS:
         return False
-    own, now = Config(**results[dataset, model]["config"]), config_of(dataset, model)  # type: ignore[arg-type]
+    own = Config(**still_there(results[dataset, model]["config"]))
+    now = config_of(dataset, model)  # type: ignore[arg-type]
     names = [field.name for field in dataclasses.fields(Config)]
     if model != "vqvae":
         names = [name for name in names if not name.startswith(OF_CODES)]

@@ -24,5 +24,4 @@ def small_model(
         posterior=(6, 2, 0),
         prior=(6, 2),
         dropout=0.0,
-        context_dropout=0.0,
     )

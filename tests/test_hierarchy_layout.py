@@ -22,8 +22,6 @@ def test_a_layout_says_blocks_and_levels() -> None:
     assert SMALL.blocks == (Block(8, 1), Block(8, 2), Block(4, 1), Block(4, 4), Block(1, 1))
     assert SMALL.places == (*[Place(1, None)] * 2, Place(4, 1), Place(4, None), Place(8, 4))
     assert [p.size for p in MNIST.places] == [1] * 2 + [3] * 3 + [7] * 3 + [14] * 5 + [28] * 7
-    assert SMALL.returns == {}
-    assert dataclasses.replace(SMALL, back="4x2,8x1").returns == {4: 2, 8: 1}
 
 
 @pytest.mark.parametrize(
@@ -44,28 +42,6 @@ def test_a_layout_says_blocks_and_levels() -> None:
 def test_a_layout_that_makes_no_sense_is_refused(encoder: str, decoder: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HierarchyLayout(encoder, decoder, 16, 8, 2)
-
-
-@pytest.mark.parametrize(
-    ("back", "message"),
-    [
-        ("4d2", r"back must be parts such as 28x2 and commas, got '4d2'"),
-        ("8x1,4x1", r"back must name sizes in this order: 4, 8; got 8x1,4x1"),
-        ("4x1,4x1", r"back must name sizes in this order: 4, 8; got 4x1,4x1"),
-        ("1x1", r"back must name sizes in this order: 4, 8; got 1x1"),
-        ("2x1", r"back must name sizes in this order: 4, 8; got 2x1"),
-    ],
-)
-def test_a_way_back_that_makes_no_sense_is_refused(back: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(SMALL, back=back)
-
-
-def test_a_layout_of_one_size_has_no_way_back() -> None:
-    with pytest.raises(
-        ValueError, match="in this order: none, since decoder has one size; got 8x1"
-    ):
-        HierarchyLayout("8x1", "8x2", 16, 8, 2, back="8x1")
 
 
 @pytest.mark.parametrize("name", ["width", "bottleneck", "latent_channels"])

@@ -20,7 +20,7 @@ import torch
 from image_vaeac import Config, ImageVAEAC, build, config_of, decoder, fit
 from postmatch.models import device_of
 from postmatch.recipes.image_judging import Judging, judge, training_images
-from postmatch.recipes.inpainting_config import DATASETS, Dataset
+from postmatch.recipes.inpainting_config import DATASETS, Dataset, still_there
 from postmatch.recipes.inpainting_run import result_path, told_of, weights_path
 from postmatch.recipes.inpainting_scores import filler
 from postmatch.recipes.results import read_result, read_weights, write_result, write_weights
@@ -140,7 +140,7 @@ def read_model(
 ) -> tuple[dict[str, Any], ImageVAEAC]:
     """Return the result of a training and the model that was kept, ready to be asked."""
     result = read_result(path, weights)
-    model = read_weights(weights, build(Config(**result["config"])))
+    model = read_weights(weights, build(Config(**still_there(result["config"]))))
     return result, model.to(device).eval()
 
 

@@ -58,7 +58,6 @@ class Config:
         average: Decay of the running average of the weights.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
-        turned: Whether they are turned and mirrored in the eight ways of a square.
     """
 
     dataset: Dataset
@@ -81,7 +80,6 @@ class Config:
     average: float = 0.999
     mirrored: bool = False
     shift: int = 0
-    turned: bool = False
     precision: Precision = "tf32"
 
 
@@ -282,8 +280,7 @@ def fit(
     with seeded(seed):
         model = build(config).to(device)
     generator = torch.Generator(device).manual_seed(seed)
-    how_drawn = (config.batch_size, generator, config.mirrored, config.shift, config.turned)
-    batch = ImageBatches(images, *how_drawn)
+    batch = ImageBatches(images, config.batch_size, generator, config.mirrored, config.shift)
     masks, kl_weight, held_out = (
         masks_of(config.dataset),
         monotonic(config.kl_warmup),

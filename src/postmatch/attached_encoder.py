@@ -52,7 +52,7 @@ class AttachedEncoder(PartialEncoder):
 def encoder_for(vae: VAE, shapes: Shapes, sizes: PartialSizes) -> PartialEncoder:
     """Return an untrained partial encoder for a VAE, its units not yet set."""
     if isinstance(vae, HierarchicalVAE):
-        own = LevelEncoder(vae.encoder.layout, vae.channels + 1, partly=True)
+        own = LevelEncoder(vae.encoder.layout, vae.channels + 1)
         return HierarchicalEncoder(vae.top, own)
     x_shape = (shapes.features[0], 1, 1) if shapes.pixels else shapes.features
     z_shape = shapes.levels[0]

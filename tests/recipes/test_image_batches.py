@@ -40,23 +40,6 @@ def test_half_of_the_images_are_mirrored() -> None:
     assert abs(turned.float().mean() - 0.5) < 4 * 0.5 / 1_000**0.5  # four standard errors
 
 
-def test_images_are_turned_and_mirrored_in_all_eight_ways_alike() -> None:
-    square = images()[..., :3, :]
-    draw = ImageBatches(square, 5, torch.Generator().manual_seed(1), turned=True)
-    drawn, known = torch.cat([draw() for _ in range(320)]), square / 255.0
-    turns = [known.rot90(k, (-2, -1)) for k in range(4)]
-    ways = [way for turn in turns for way in (turn, turn.flip(-1))]
-    found = torch.stack([(drawn[:, None] == way).flatten(2).all(2).any(1) for way in ways])
-    assert (found.sum(0) == 1).all()
-    error = (0.125 * 0.875 / 1_600) ** 0.5
-    assert (found.float().mean(1) - 0.125).abs().max() < 4 * error
-
-
-def test_images_that_are_not_square_are_not_turned() -> None:
-    with pytest.raises(ValueError, match="turned images must be square, got 4 x 3"):
-        batches(5, turned=True)
-
-
 def test_images_are_moved_each_by_its_own_way_and_their_edges_repeated() -> None:
     x = torch.arange(1.0, 13.0).view(1, 1, 3, 4).repeat(3, 1, 1, 1)
     found = moved(x, torch.tensor([0, 1, -2]), torch.tensor([0, -1, 2]), most=2)

@@ -20,7 +20,13 @@ from postmatch.recipes.features import fit_classifier
 from postmatch.recipes.image_judging import Judging
 from postmatch.recipes.inpainting import build, fit
 from postmatch.recipes.inpainting_config import MODELS, Config, Dataset, Model, config_of
-from postmatch.recipes.inpainting_run import evaluate, train
+from postmatch.recipes.inpainting_run import (
+    evaluate,
+    read_model,
+    result_path,
+    train,
+    weights_path,
+)
 from postmatch.recipes.results import read_weights, write_weights
 from postmatch.training.plan import Progress
 from postmatch.vaes.vq import Codebook
@@ -214,6 +220,19 @@ def test_what_cannot_be_is_told(folder: Path, capsys: pytest.CaptureFixture[str]
             dataclasses.replace(config_of("mnist", model), guess=-1.0)
         with pytest.raises(ValueError, match=f"guess is a setting of hierarchies, and {model} is"):
             dataclasses.replace(config_of("mnist", model), guess=1.0)
+
+
+def test_a_setting_that_is_gone_is_passed_over_unless_a_result_used_it(folder: Path) -> None:
+    train("mnist", "vdvae", folder, steps=2)
+    path, weights = (where(folder, "mnist", "vdvae") for where in (result_path, weights_path))
+    result = json.loads(path.read_text())
+    for back in ("", "14x1"):
+        path.write_text(json.dumps(result | {"config": result["config"] | {"back": back}}))
+        if back:
+            with pytest.raises(ValueError, match="config has back='14x1', a setting that is gone"):
+                read_model(path, weights, torch.device("cpu"))
+        else:
+            read_model(path, weights, torch.device("cpu"))
 
 
 def test_faces_have_a_hierarchy_of_their_own() -> None:

@@ -26,7 +26,6 @@ class ContextNet(nn.Module):
             and, but for the smallest, again on the way up.
         factor: By which the map is smaller, 2 or 4.
         fine: Channels and residual blocks of the size of the images, before the map; none if 0.
-        dropout: In each residual block.
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
@@ -39,7 +38,6 @@ class ContextNet(nn.Module):
         num_blocks: Sequence[int],
         factor: int = 4,
         fine: tuple[int, int] = (0, 0),
-        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if len(num_blocks) != _LEVELS:
@@ -48,12 +46,12 @@ class ContextNet(nn.Module):
         self.fine = nn.Sequential()
         if channels:
             self.fine.append(nn.Conv2d(in_channels, channels, 3, padding=1))
-            self.fine.append(ResidualStack(channels, channels, fine_blocks, dropout))
+            self.fine.append(ResidualStack(channels, channels, fine_blocks))
         self.first = shrinking(channels or in_channels, width, factor)
         steps = range(_LEVELS - 1)
         self.smaller = nn.ModuleList(nn.Conv2d(width, width, 3, 2, 1) for _ in steps)
         self.down, self.up = (
-            nn.ModuleList(ResidualStack(width, hidden, count, dropout) for count in counts)
+            nn.ModuleList(ResidualStack(width, hidden, count) for count in counts)
             for counts in (num_blocks, num_blocks[-2::-1])
         )
 

@@ -89,13 +89,11 @@ class LevelEncoder(nn.Module):
     Args:
         layout: Of the hierarchy.
         in_channels: Of the images.
-        partly: Whether parts of these are hidden, so that what is far away matters: then it goes
-            back from the smallest size as the layout says (a U-Net).
     """
 
     tensors_only = True  # from tensors to tensors, so that it can be compiled
 
-    def __init__(self, layout: HierarchyLayout, in_channels: int, *, partly: bool = False) -> None:
+    def __init__(self, layout: HierarchyLayout, in_channels: int) -> None:
         super().__init__()
         self.layout = layout
         blocks, width, inner = layout.blocks, layout.width, layout.bottleneck
@@ -104,13 +102,8 @@ class LevelEncoder(nn.Module):
         self.bottleneck = inner
         self.first = Linear(9 * in_channels, width)
         _initialise(self.first)
-        returns = layout.returns if partly else {}
-        scale = math.sqrt(1.0 / (len(blocks) + sum(returns.values())))
+        scale = math.sqrt(1.0 / len(blocks))
         self.blocks = nn.ModuleList(Bottleneck(layout, block.size, scale) for block in blocks)
-        back = {
-            str(s): [Bottleneck(layout, s, scale) for _ in range(n)] for s, n in returns.items()
-        }
-        self.back = nn.ModuleDict({size: nn.Sequential(*stack) for size, stack in back.items()})
         # All levels of one size read the same features: one layer serves them at once.
         levels = Counter(self.sizes)
         shares = {str(s): Linear(width, n * inner, bias=False) for s, n in levels.items()}
@@ -134,9 +127,6 @@ class LevelEncoder(nn.Module):
             states[state.shape[1]] = state  # the last of each size is what levels read
             if shrink > 1:
                 state = _Shrunk.apply(state, shrink)  # type: ignore[no-untyped-call]
-        for size, stack in self.back.items():
-            state = (states[int(size)] + _grown(state, int(size))).contiguous()
-            states[int(size)] = state = stack(state)
         # Levels of one size follow each other, smallest first, and so do sizes here.
         return tuple(
             part

@@ -32,9 +32,6 @@ class HierarchyLayout:
         width: Channels of the states that blocks add to.
         bottleneck: Channels inside a block.
         latent_channels: Channels of the latent image of each level.
-        back: Such as ``7x1,14x2``: the encoder of partly seen images goes back from its smallest
-            size with one block at 7 x 7 pixels and two at 14 x 14, so that levels of these sizes
-            are told of what is far away, too. Empty if each is told of what is near.
     """
 
     encoder: str
@@ -42,7 +39,6 @@ class HierarchyLayout:
     width: int
     bottleneck: int
     latent_channels: int
-    back: str = ""
 
     def __post_init__(self) -> None:
         for name in ("width", "bottleneck", "latent_channels"):
@@ -57,11 +53,6 @@ class HierarchyLayout:
         unseen = {place.size for place in places} - {block.size for block in blocks}
         if unseen:
             raise ValueError(f"encoder must have blocks of each size of decoder, not of {unseen}")
-        grown = sorted({place.size for place in places})[1:]
-        named = [size for _, size, *_ in self._back]
-        if named != [size for size in grown if size in named]:
-            known = ", ".join(map(str, grown)) or "none, since decoder has one size"
-            raise ValueError(f"back must name sizes in this order: {known}; got {self.back}")
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -73,15 +64,6 @@ class HierarchyLayout:
                 raise ValueError(f"encoder must go on at size {due} with {part}, got {size}")
             found += [Block(size, 1)] * number if kind == "x" else [Block(size, number)]
         return tuple(found)
-
-    @property
-    def returns(self) -> dict[int, int]:
-        """How many blocks of each size there are on the way back, smallest first."""
-        return {size: number for _, size, _, number in self._back}
-
-    @property
-    def _back(self) -> list[tuple[str, int, str, int]]:
-        return _parts(self.back, "back", "x") if self.back else []
 
     @property
     def places(self) -> tuple[Place, ...]:

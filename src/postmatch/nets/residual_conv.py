@@ -16,20 +16,18 @@ class ResidualStack(nn.Module):
         width: Channels in and out.
         hidden: Channels between the two convolutions of a block.
         num_blocks: How many blocks.
-        dropout: Between the two convolutions.
     """
 
-    def __init__(self, width: int, hidden: int, num_blocks: int, dropout: float = 0.0) -> None:
+    def __init__(self, width: int, hidden: int, num_blocks: int) -> None:
         super().__init__()
         blocks = range(num_blocks)
         self.inner = nn.ModuleList(nn.Conv2d(width, hidden, 3, padding=1) for _ in blocks)
         self.outer = nn.ModuleList(nn.Conv2d(hidden, width, 1) for _ in blocks)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a map of the same shape, after a last ReLU."""
         for inner, outer in zip(self.inner, self.outer, strict=True):
-            x = x + outer(self.dropout(F.relu(inner(F.relu(x)))))
+            x = x + outer(F.relu(inner(F.relu(x))))
         return F.relu(x)
 
 

@@ -1,4 +1,4 @@
-"""Batches of training images, as they are, mirrored, turned or moved."""
+"""Batches of training images, as they are, mirrored or moved."""
 
 from dataclasses import dataclass
 from typing import final
@@ -19,7 +19,6 @@ class ImageBatches:
         generator: On the device of the images.
         mirrored: Whether half of them, at random, are mirrored left to right.
         shift: By how many pixels each is moved at most, along both axes; edges are repeated.
-        turned: Whether each is turned and mirrored at random, in one of the eight ways of a square.
     """
 
     images: Tensor
@@ -27,29 +26,17 @@ class ImageBatches:
     generator: torch.Generator
     mirrored: bool = False
     shift: int = 0
-    turned: bool = False
-
-    def __post_init__(self) -> None:
-        height, width = self.images.shape[-2:]
-        if self.turned and height != width:
-            raise ValueError(f"turned images must be square, got {height} x {width}")
 
     def __call__(self) -> Tensor:
         """Return a batch, in [0, 1]."""
         x = self.images[self._whole(len(self.images))] / 255.0
-        if self.mirrored or self.turned:
-            x = self._half(x.flip(-1), x)
-        if self.turned:  # these three make all eight
-            x = self._half(x.flip(-2), x)
-            x = self._half(x.mT, x)
+        if self.mirrored:
+            flipped = self._whole(2).bool()[:, None, None, None]
+            x = torch.where(flipped, x.flip(-1), x)
         if self.shift:
             down, right = (self._whole(2 * self.shift + 1) - self.shift for _ in range(2))
             x = moved(x, down, right, self.shift)
         return x
-
-    def _half(self, changed: Tensor, x: Tensor) -> Tensor:
-        """Return half of the images, at random, changed."""
-        return torch.where(self._whole(2).bool()[:, None, None, None], changed, x)
 
     def _whole(self, below: int) -> Tensor:
         """Return a whole number for each image."""

@@ -61,10 +61,8 @@ def build(config: Config) -> MatchedVAE:
             posterior=(c.posterior_width, c.posterior_blocks, c.posterior_head),
             prior=(c.prior_width, c.prior_blocks),
             dropout=c.dropout,
-            context_dropout=c.context_dropout,
         )
-    sizes = (c.width, c.bottleneck, c.latent_channels)
-    layout = HierarchyLayout(c.encoder, c.decoder, *sizes, c.back)
+    layout = HierarchyLayout(c.encoder, c.decoder, c.width, c.bottleneck, c.latent_channels)
     return MatchedVAE(*hierarchical_vae(layout, CHANNELS[c.dataset], c.components))
 
 
@@ -101,7 +99,7 @@ def fit(
         how: dict[str, Any] = {"checkpoints": places, "stop": noted, "show": show}
         together = functools.partial(fit_jointly, guess=config.guess)
         train_all = fit_codes if config.model == "vqvae" else together
-        how_drawn = (config.batch_size, generator, config.mirrored, config.shift, config.turned)
+        how_drawn = (config.batch_size, generator, config.mirrored, config.shift)
         report = train_all(
             model,
             ImageBatches(images, *how_drawn),

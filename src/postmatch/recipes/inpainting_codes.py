@@ -50,7 +50,6 @@ def code_model(
     posterior: tuple[int, int, int],
     prior: tuple[int, int],
     dropout: float,
-    context_dropout: float,
 ) -> MatchedVAE:
     """Return an untrained VQ-VAE with its partial encoder and its prior.
 
@@ -70,7 +69,6 @@ def code_model(
         posterior: Channels and blocks of its PixelCNN, and units of the layer before its logits.
         prior: Channels and blocks of the prior's.
         dropout: In both.
-        context_dropout: In the network that tells the posterior of the image.
     """
     grid = (size // factor, size // factor)
     encoder: nn.Module = ResidualConvEncoder(channels, width, code_size, factor=factor)
@@ -87,7 +85,7 @@ def code_model(
     )
     told = {"vector_size": context[0], "map_channels": context[0], "head_width": posterior[2]}
     net = PixelCNN(num_codes, grid, *posterior[:2], **told, dropout=dropout)
-    features = ContextNet(channels + 1, *context, factor, fine, context_dropout)
+    features = ContextNet(channels + 1, *context, factor, fine)
     mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return MatchedVAE(vae, MaskedEncoder(MapAndSummary(features, mean), CodeGridHead(net)))
 

@@ -1,9 +1,9 @@
 """What is trained to fill images: which images, which models, and all their settings."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final, get_args
+from typing import Any, Literal, final, get_args
 
 from postmatch.training.plan import Precision
 from postmatch.training.schedules import RateSchedule
@@ -14,6 +14,9 @@ DATASETS: tuple[Dataset, ...] = get_args(Dataset)
 MODELS: tuple[Model, ...] = get_args(Model)
 CHANNELS: dict[Dataset, int] = {"mnist": 1, "omniglot": 1, "celeba": 3}
 SIZES: dict[Dataset, int] = {"mnist": 28, "omniglot": 28, "celeba": 64}
+
+# Settings that were tried and taken out again, and what they are where a result does not use them.
+_GONE = {"back": "", "context_dropout": 0.0, "turned": False}
 
 
 @final
@@ -26,7 +29,6 @@ class Config:
         model: Which VAE.
         encoder: Layout of a hierarchy's way up; see :class:`HierarchyLayout`.
         decoder: Layout of its way down.
-        back: Layout of the way back of its encoder of partly seen images.
         width: Channels of a hierarchy.
         bottleneck: Channels inside its blocks.
         latent_channels: Of each of its latent images.
@@ -50,11 +52,9 @@ class Config:
         prior_width: Channels of the PixelCNN of the prior.
         prior_blocks: Its blocks.
         dropout: In both.
-        context_dropout: In the network that tells the posterior of the image.
         guess: Weight of the pixels that the partial encoder of a hierarchy guesses as it learns.
         mirrored: Whether half of the training images are mirrored.
         shift: By how many pixels they are moved at most.
-        turned: Whether they are turned and mirrored in the eight ways of a square.
         steps: How many updates.
         batch_size: Images per update.
         orthogonal_rate: Of steps that are orthogonal matrices; 0 for steps of Adam.
@@ -71,7 +71,6 @@ class Config:
     model: Model
     encoder: str = ""
     decoder: str = ""
-    back: str = ""
     width: int = 192
     bottleneck: int = 48
     latent_channels: int = 16
@@ -94,11 +93,9 @@ class Config:
     prior_width: int = 56
     prior_blocks: int = 5
     dropout: float = 0.2
-    context_dropout: float = 0.0
     guess: float = 0.0
     mirrored: bool = False
     shift: int = 0
-    turned: bool = False
     steps: int = 30_000
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -120,6 +117,21 @@ class Config:
             raise ValueError(f"guess must be 0 or more, got {self.guess}")
         if self.guess and self.model in ("conv", "vqvae"):
             raise ValueError(f"guess is a setting of hierarchies, and {self.model} is none")
+
+
+def still_there(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a result tells, without those that are gone and it did not use.
+
+    Raises:
+        ValueError: If it used one that is gone.
+    """
+    for name, unused in _GONE.items():
+        if told.get(name, unused) != unused:
+            raise ValueError(
+                f"config has {name}={told[name]!r}, a setting that is gone; the commit that the "
+                "result names has it"
+            )
+    return {name: value for name, value in told.items() if name not in _GONE}
 
 
 def config_of(dataset: Dataset, model: Model) -> Config:

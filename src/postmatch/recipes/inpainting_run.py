@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from postmatch.conditioning import MatchedVAE
 from postmatch.recipes.image_judging import Judging, judge, training_images
 from postmatch.recipes.inpainting import build, fit
-from postmatch.recipes.inpainting_config import Config, Dataset, Model, config_of
+from postmatch.recipes.inpainting_config import Config, Dataset, Model, config_of, still_there
 from postmatch.recipes.inpainting_scores import decoder, filler, zero_decoder
 from postmatch.recipes.results import (
     provenance,
@@ -85,7 +85,7 @@ def train(
     device = torch.device(device)
     path, weights = (p(folder, dataset, model) for p in (result_path, weights_path))
     before, start = read_model(path, weights, device) if go_on else ({}, None)
-    config = Config(**before["config"]) if go_on else config_of(dataset, model)
+    config = Config(**still_there(before["config"])) if go_on else config_of(dataset, model)
     config = config if steps is None else dataclasses.replace(config, steps=steps)
     part = _AGAIN if go_on else 1.0
     rates = {name: part * getattr(config, name) for name in ("learning_rate", "orthogonal_rate")}
@@ -180,8 +180,8 @@ def read_model(
 
     Raises:
         FileNotFoundError: If one of the files is missing.
-        ValueError: If they do not belong together.
+        ValueError: If they do not belong together, or the result used a setting that is gone.
     """
     result = read_result(path, weights)
-    model = read_weights(weights, build(Config(**result["config"])))
+    model = read_weights(weights, build(Config(**still_there(result["config"]))))
     return result, model.to(device).eval()

@@ -122,4 +122,4 @@ def hierarchical_vae(
     """Return an untrained VAE of images and a partial encoder for it."""
     top = TopDown(layout, num_logistic_maps(channels, num_components))
     vae = HierarchicalVAE(LevelEncoder(layout, channels), top, channels)
-    return vae, HierarchicalEncoder(top, LevelEncoder(layout, channels + 1, partly=True))
+    return vae, HierarchicalEncoder(top, LevelEncoder(layout, channels + 1))
