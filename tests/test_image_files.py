@@ -31,19 +31,41 @@ def test_light_pixels_of_a_picture_are_holes(tmp_path: Path) -> None:
     assert torch.equal(drawn, ~holes.expand(5, 1, 2, 3))
 
 
-def test_photographs_taken_on_their_side_are_read_upright_as_viewers_show_them(
-    tmp_path: Path,
+@pytest.mark.parametrize("orientation", range(10))  # 1 to 8 say something
+def test_photographs_are_read_upright_as_viewers_show_them(
+    tmp_path: Path, orientation: int
 ) -> None:
-    image = pytest.importorskip("PIL.Image")
-    levels = np.array([[0, 255, 0], [255, 255, 0]], np.uint8)
-    turned = image.Exif()
-    turned[274] = 6  # its top is at the right
-    image.fromarray(levels).save(tmp_path / "photo.png", exif=turned)
-    upright = torch.from_numpy(np.rot90(levels, -1).copy())
+    image, operations = (pytest.importorskip(f"PIL.{name}") for name in ("Image", "ImageOps"))
+    picture = image.fromarray(np.array([[0, 255, 0], [255, 255, 0]], np.uint8))
+    told = image.Exif()
+    told[274] = orientation
+    picture.save(tmp_path / "photo.png", exif=told)
+    with image.open(tmp_path / "photo.png") as saved:
+        upright = torch.from_numpy(np.array(operations.exif_transpose(saved)))
     found, opaque = read_image(tmp_path / "photo.png", 1)
     assert torch.equal(found[0], upright)
-    assert opaque.shape == (1, 3, 2)
+    assert opaque.shape == found.shape
     assert torch.equal(read_masks(tmp_path / "photo.png")[0, 0], upright == 0)
+
+
+def test_what_a_camera_noted_may_be_damaged_if_its_pixels_are_whole(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    picture, told = image.fromarray(np.arange(6, dtype=np.uint8).reshape(2, 3)), image.Exif()
+    told[274], told[282] = 6, 72.0  # its side, and pixels per inch
+    whole = told.tobytes()
+    for place in range(6, len(whole)):  # the header of the notes and all of them
+        notes = whole[:place] + b"\xff" + whole[place + 1 :]
+        picture.save(tmp_path / "photo.png", exif=notes)
+        assert sorted(read_image(tmp_path / "photo.png", 1)[0].flatten()) == list(range(6))
+
+
+def test_a_picture_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "large.png", np.zeros((5, 5)))
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(ValueError, match=r"large.png is too large: .* \(25 pixels\) exceeds"):
+        read_image(path, 1)
 
 
 def test_pictures_that_are_no_masks_are_refused(tmp_path: Path) -> None:

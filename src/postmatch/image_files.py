@@ -1,6 +1,8 @@
 """Picture files: images and masks in, images out. All of it needs Pillow."""
 
 import contextlib
+import struct
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,16 @@ from torch import Tensor
 
 _MIDDLE = 128  # of 256 levels of grey, or of opacity
 _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+_ORIENTATION = 274  # of a photograph, by EXIF, and what makes each upright
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 _LOSSLESS = (".png", ".bmp", ".tif", ".tiff")
 
 
@@ -119,6 +131,8 @@ def _opened(path: Path) -> Iterator[Any]:
                 picture = _upright(picture)
         except image.UnidentifiedImageError:
             raise ValueError(f"{path} is not a picture of a format that is known") from None
+        except image.DecompressionBombError as error:
+            raise ValueError(f"{path} is too large: {error}") from None
         except (FileNotFoundError, IsADirectoryError, PermissionError):
             raise
         except (OSError, SyntaxError, ValueError) as error:
@@ -130,10 +144,14 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _upright(picture: Any) -> Any:
-    """Return a picture turned as its file says (EXIF), and so as viewers show it."""
-    from PIL import ImageOps
-
-    return ImageOps.exif_transpose(picture)
+    """Return a picture turned as its file says, and so as viewers show it."""
+    with warnings.catch_warnings():  # what else a camera noted may be damaged, and is not needed
+        warnings.simplefilter("ignore")
+        try:
+            name = _TURNS.get(picture.getexif().get(_ORIENTATION))
+        except (OSError, SyntaxError, ValueError, struct.error):
+            return picture
+    return picture.transpose(_pillow().Transpose[name]) if name else picture
 
 
 def _opaque(picture: Any) -> Tensor:
