@@ -49,7 +49,8 @@ ABOUT = {
   64 x 64. As long as it learns faces, its partial encoder guesses hidden pixels, too. That encoder
   makes an image smaller and smaller. A way back to larger sizes, so that levels of these are told
   of the whole image, was worth .09 dB after three minutes (`results/way_back.jsonl`: one training
-  each), but no long training with it came near the one without, so it was taken out.""",
+  each). Four long trainings with it, none of which had as many steps together, stayed .25 to .4 dB
+  below the best without, so it was taken out.""",
     "vdvae-paper": "has as many levels of each size as the paper says.",
     "vaeac": """is the peer: a VAE made for holes from the start, so that there is nothing to match.
   It has about as many parameters as our VDVAE, and its batches, rates and steps, with twice the
@@ -126,7 +127,8 @@ CHANGES = {
     "back": "a way back in the partial encoder, more than half of the minutes alone",
     "back_alone": "a way back in the partial encoder, which had the second half to itself",
     "back_together": "a way back in the partial encoder, trained together to the end",
-    "context_dropout": "half the minutes; .05 of the features dropped in the second network",
+    "context_dropout": "half the minutes, at a lower priority than others on the GPU; .05 of the "
+    "features dropped in the second network",
     "alone": "guesses of hidden pixels, the partial encoder alone for the second half",
     "cells": "a way back in the partial encoder, which had wider blocks and the last two fifths to "
     "itself; squares of 2 x 2 pixels as one; some steps were not finite, so that rates were halved",
